@@ -6,6 +6,7 @@
 use std::{
     collections::VecDeque,
     hash::{BuildHasher, RandomState},
+    mem,
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, SystemTime},
 };
@@ -52,6 +53,8 @@ pub struct RecentChecks {
     /// One of 2 to the power of this keys is recorded.
     sample_shift: AtomicU32,
     ring: Mutex<Ring>,
+    /// Held by the reader, which has taken the records out of the ring.
+    reading: Mutex<()>,
 }
 
 struct Ring {
@@ -101,7 +104,12 @@ impl RecentChecks {
     pub fn new(max_bytes: usize) -> Self {
         // Pages that have not been written to take no memory.
         let ring = Ring { max_bytes, bytes: VecDeque::with_capacity(max_bytes) };
-        Self { hasher: RandomState::new(), sample_shift: AtomicU32::new(0), ring: Mutex::new(ring) }
+        Self {
+            hasher: RandomState::new(),
+            sample_shift: AtomicU32::new(0),
+            ring: Mutex::new(ring),
+            reading: Mutex::default(),
+        }
     }
 
     /// Records a decided check, if its key is selected.
@@ -120,8 +128,11 @@ impl RecentChecks {
 
     fn append(&self, key: &Key, terms: &Terms) {
         let name = key.prefix(key.depth());
-        // A check does not wait for a reader.
-        let Some(mut ring) = self.ring.try_lock().filter(|_| name.len() < MAX_NAME_BYTES) else { return };
+        if name.len() >= MAX_NAME_BYTES {
+            return;
+        }
+        // Held for one record, also by the reader: a check that was left out would change the decisions of a replay.
+        let mut ring = self.ring.lock();
         let sample_shift = self.sample_shift.load(Ordering::Relaxed);
         let next = ring.push(now(), sample_shift, name, terms);
         if next != sample_shift {
@@ -129,10 +140,19 @@ impl RecentChecks {
         }
     }
 
+    /// Copies the records. Meanwhile they are out of the ring, so that no check waits for the copy.
+    fn copy(&self) -> VecDeque<u8> {
+        let _reading = self.reading.lock();
+        let taken = mem::take(&mut self.ring.lock().bytes);
+        let copy = taken.clone();
+        self.ring.lock().put_back(taken);
+        copy
+    }
+
     /// Returns the checks of the last minutes, the oldest first, and `n`: the record has one of `n` keys.
     pub fn read(&self) -> (Vec<RecordedCheck>, u64) {
         let since = now() - WINDOW;
-        let mut bytes = self.ring.lock().bytes.clone();
+        let mut bytes = self.copy();
         let bytes = &*bytes.make_contiguous();
         let records = || Records(bytes).filter(|(head, _)| head.at >= since);
         let sample_shift = records().map(|(head, _)| head.sample_shift).max().unwrap_or(0).into();
@@ -162,7 +182,7 @@ impl Ring {
             if !is_over && u32::from(oldest.sample_shift) == sample_shift {
                 next = (sample_shift + 1).min(MAX_SAMPLE_SHIFT);
             }
-            self.bytes.drain(..Head::BYTES + usize::from(oldest.name_bytes));
+            self.remove(&oldest);
         }
         if size <= self.max_bytes {
             let name_bytes = name.len() as u16 + 1;
@@ -175,6 +195,17 @@ impl Ring {
         next
     }
 
+    /// Puts records back that were taken out, before those that were added meanwhile.
+    fn put_back(&mut self, taken: VecDeque<u8>) {
+        let mut added = mem::replace(&mut self.bytes, taken);
+        while self.bytes.len() + added.len() > self.max_bytes
+            && let Some(oldest) = self.oldest()
+        {
+            self.remove(&oldest);
+        }
+        self.bytes.append(&mut added);
+    }
+
     fn oldest(&self) -> Option<Head> {
         let mut bytes = [0; Head::BYTES];
         let mut first = self.bytes.iter();
@@ -182,6 +213,11 @@ impl Ring {
             *byte = *first.next()?;
         }
         Some(Head::read(&bytes))
+    }
+
+    /// Removes the oldest record.
+    fn remove(&mut self, oldest: &Head) {
+        self.bytes.drain(..Head::BYTES + usize::from(oldest.name_bytes));
     }
 }
 
@@ -206,7 +242,7 @@ fn now() -> Micros {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, ops::Range, thread};
 
     use super::*;
 
@@ -226,6 +262,47 @@ mod tests {
         assert_eq!((checks.len(), one_of, checks[0].terms, checks[1].terms), (2, 1, TERMS, terms));
         assert_eq!((checks[1].key.domain(), checks[1].key.segment(1)), (&b"d"[..], &b"b"[..]));
         assert!(checks[0].at <= checks[1].at && now() - checks[1].at < WINDOW);
+    }
+
+    #[test]
+    fn concurrent_checks_are_all_recorded_also_while_they_are_read() {
+        const EACH: usize = 20_000;
+        let recent = RecentChecks::new(16 << 20);
+        let done = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for name in ["a", "b", "c"] {
+                let (recent, done) = (&recent, &done);
+                scope.spawn(move || {
+                    (0..EACH).for_each(|_| recent.record(&key(name), &TERMS));
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            while done.load(Ordering::Relaxed) < 3 {
+                recent.read();
+            }
+        });
+        let (checks, one_of) = recent.read();
+        assert_eq!((checks.len(), one_of), (3 * EACH, 1));
+        assert!(checks.is_sorted_by_key(|check| check.at), "the oldest first");
+    }
+
+    #[test]
+    fn records_that_are_put_back_make_room_for_those_that_were_added() {
+        let mut ring = Ring { max_bytes: 256, bytes: VecDeque::new() };
+        let name = key("a");
+        let add = |ring: &mut Ring, times: Range<Micros>| {
+            for at in times {
+                ring.push(at, 0, name.prefix(3), &TERMS);
+            }
+        };
+        add(&mut ring, 0..3);
+        let taken = mem::take(&mut ring.bytes);
+        add(&mut ring, 3..6);
+        ring.put_back(taken);
+        assert!(ring.bytes.len() <= ring.max_bytes);
+        let times: Vec<_> = Records(ring.bytes.make_contiguous()).map(|(head, _)| head.at).collect();
+        assert_eq!(*times, (6 - times.len() as Micros..6).collect::<Vec<_>>());
+        assert!(times.len() > 3, "{times:?}");
     }
 
     #[test]
