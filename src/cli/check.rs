@@ -66,7 +66,7 @@ impl Check {
                 Err(status) => return Err(self.charged.failure(&status, &self.client, &mut service).await),
             };
             if answer.levels.is_empty() && answer.r#override.is_empty() && self.factor != Some(0.0) {
-                hint::warn_of_unlimited(&mut service, domain, key).await;
+                hint::warn_of_unlimited(&mut service, domain, key, hint::KeyForm::Arguments).await;
             }
             Ok(answer)
         })?;
@@ -111,7 +111,7 @@ impl Check {
             let answer = answer.map_err(|status| self.failure_of_one(&status))?.into_inner();
             for (key, result) in keys.iter().zip(&answer.results) {
                 if result.levels.is_empty() && result.r#override.is_empty() && self.factor != Some(0.0) {
-                    hint::warn_of_unlimited(&mut service, &self.charged.domain, key).await;
+                    hint::warn_of_unlimited(&mut service, &self.charged.domain, key, hint::KeyForm::Slashes).await;
                 }
             }
             Ok(answer)

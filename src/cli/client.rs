@@ -25,8 +25,8 @@ pub(super) struct Client {
     destination: OnceLock<Destination>,
 }
 
-/// Prefix of tonic's message about a response without a gRPC status.
-const NOT_GRPC: &str = "grpc-status header missing";
+/// Parts of tonic's messages about a response that is not gRPC's: without a status, and with text for a message.
+const NOT_GRPC: [&str; 2] = ["grpc-status header missing", "invalid compression flag"];
 
 /// Message of tonic for a call that has timed out, which it reports as cancelled by the client.
 const TIMED_OUT: &str = "Timeout expired";
@@ -75,7 +75,7 @@ impl Client {
         if let Some(found) = self.destination.get().and_then(Destination::unexpected) {
             return Failure(found.to_owned());
         }
-        if status.message().starts_with(NOT_GRPC) {
+        if NOT_GRPC.iter().any(|text| status.message().contains(text)) {
             return Failure(
                 "an HTTP server answers there, and not gRPC: by default the gRPC port is 8081, and HTTP is 8080"
                     .to_owned(),
@@ -87,10 +87,19 @@ impl Client {
             return Failure(format!("no answer{service} within {:?} ({code})", self.options.timeout()));
         }
         // The cause of a broken connection, such as a rejected certificate, is not in the message.
-        let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);
+        let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal | Code::Cancelled);
         match std::error::Error::source(status).filter(|_| broken) {
-            Some(error) => Failure(dial::cause(error)),
+            Some(error) => Failure(format!("{}{}", dial::cause(error), self.certificate_hint())),
             None => Failure(format!("{} ({})", status.message(), code_name(code as i32))),
+        }
+    }
+
+    /// Returns what a broken connection over TLS may mean: in TLS 1.3 a service rejects the client after the handshake.
+    fn certificate_hint(&self) -> &'static str {
+        match self.destination.get().is_some_and(|destination| destination.scheme() == "https") {
+            false => "",
+            true if self.options.has_certificate() => "; the service may not accept the client certificate",
+            true => "; the service may require a client certificate: --tls-cert FILE --tls-key FILE",
         }
     }
 }

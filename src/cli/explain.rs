@@ -68,7 +68,7 @@ impl Explain {
         if !domain.is_matched(&key) {
             print_error(format_args!(
                 "weir: warning: {}",
-                hint::unlimited(&self.key, Some(&domain.suggest(&self.key)))
+                hint::unlimited(&self.key, Some(&domain.suggest(&self.key)), hint::KeyForm::Arguments)
             ));
         }
         Ok(ExitCode::SUCCESS)

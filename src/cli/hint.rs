@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use weir_policy::Suggestion;
 use weir_settings::suggest;
 
-use super::{Failure, client::Service, out::print_error};
+use super::{Failure, client::Service, key_rows::joined, out::print_error};
 use crate::proto::{SuggestRequest, SuggestResponse, rate_limiter_client::RateLimiterClient};
 
 /// Maximum number of hidden files of a directory that are skipped.
@@ -14,9 +14,49 @@ const MAX_HIDDEN: usize = 100;
 /// Maximum number of domains in a hint: one less than a suggestion has at most, which reveals that there are more.
 const MAX_DOMAINS: usize = 9;
 
+/// How a key is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyForm {
+    /// An argument for each segment.
+    Arguments,
+    /// One argument, its segments separated by slashes.
+    Slashes,
+}
+
+impl KeyForm {
+    /// Formats a key as shell arguments.
+    fn shown(self, key: &[String]) -> String {
+        match self {
+            Self::Arguments => shown(key),
+            Self::Slashes => quoted(&joined(key)),
+        }
+    }
+
+    /// Formats a pattern of keys.
+    fn pattern(self, pattern: &[String]) -> String {
+        match self {
+            Self::Arguments => pattern.join(" "),
+            Self::Slashes => joined(pattern),
+        }
+    }
+
+    /// Says where a segment ends.
+    fn rule(self) -> &'static str {
+        match self {
+            Self::Arguments => "each segment is an argument",
+            Self::Slashes => r"segments end at `/`, not at `\/`",
+        }
+    }
+}
+
 /// Warns on standard error if no limit applies to a key, with a suggestion of the service. An older service, or one
 /// that does not permit this client to ask, makes none.
-pub(super) async fn warn_of_unlimited(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) {
+pub(super) async fn warn_of_unlimited(
+    service: &mut RateLimiterClient<Service>,
+    domain: &str,
+    key: &[String],
+    form: KeyForm,
+) {
     let suggestion = suggested(service, domain, key).await;
     if suggestion.as_ref().is_some_and(|suggestion| suggestion.limited) {
         return;
@@ -25,7 +65,7 @@ pub(super) async fn warn_of_unlimited(service: &mut RateLimiterClient<Service>, 
         let patterns = suggestion.patterns.into_iter().map(|pattern| pattern.segments).collect();
         Suggestion { key: suggestion.key, patterns }
     });
-    print_error(format_args!("weir: warning: {}", unlimited(key, suggestion.as_ref())));
+    print_error(format_args!("weir: warning: {}", unlimited(key, suggestion.as_ref(), form)));
 }
 
 async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) -> Option<SuggestResponse> {
@@ -34,20 +74,20 @@ async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: 
 }
 
 /// Formats the warning that no limit applies to a key, with a suggestion.
-pub(super) fn unlimited(key: &[String], suggestion: Option<&Suggestion>) -> String {
-    let warning = format!("no limit applies to `{}`", shown(key));
+pub(super) fn unlimited(key: &[String], suggestion: Option<&Suggestion>, form: KeyForm) -> String {
+    let warning = format!("no limit applies to `{}`", form.shown(key));
     match suggestion {
         None => warning,
         Some(suggestion) if suggestion.key.len() > key.len() => {
-            format!("{warning}: each segment is an argument; did you mean `{}`?", shown(&suggestion.key))
+            format!("{warning}: {}; did you mean `{}`?", form.rule(), form.shown(&suggestion.key))
         }
         Some(suggestion) if !suggestion.key.is_empty() => {
-            format!("{warning}; did you mean `{}`?", shown(&suggestion.key))
+            format!("{warning}; did you mean `{}`?", form.shown(&suggestion.key))
         }
         Some(suggestion) if suggestion.patterns.is_empty() => format!("{warning}: its domain has no limits"),
         Some(suggestion) => {
             let patterns: Vec<_> =
-                suggestion.patterns.iter().map(|pattern| format!("`{}`", pattern.join(" "))).collect();
+                suggestion.patterns.iter().map(|pattern| format!("`{}`", form.pattern(pattern))).collect();
             format!("{warning}; limits apply to {}", patterns.join(", "))
         }
     }

@@ -76,7 +76,7 @@ impl Format {
             return members.to_string();
         }
         if self.csv {
-            let texts = [domain, &path(key), limit_name].map(|text| quoted(text).into_owned()).join(",");
+            let texts = [domain, &joined(key), limit_name].map(|text| quoted(text).into_owned()).join(",");
             return format!("{texts},{refused_per_second},{per_second},{error_per_second},{shadow}");
         }
         let name = shown_name(domain, key, limit_name, *shadow);
@@ -98,7 +98,7 @@ fn reset_seconds(row: &KeyUsage) -> f64 {
 }
 
 /// Joins the segments with `/`; within a segment, `/` and `\` are escaped by a `\`.
-fn path(key: &[String]) -> String {
+pub(super) fn joined(key: &[String]) -> String {
     let segment = |segment: &String| segment.replace('\\', r"\\").replace('/', r"\/");
     key.iter().map(segment).collect::<Vec<_>>().join("/")
 }
@@ -128,7 +128,7 @@ fn as_json(row: &KeyUsage) -> Value {
 
 fn csv(row: &KeyUsage) -> String {
     let KeyUsage { domain, key, limit_name, known, limit, used, remaining, outstanding, at_limit, shadow, .. } = row;
-    let texts = [domain, &path(key), limit_name].map(|text| quoted(text).into_owned()).join(",");
+    let texts = [domain, &joined(key), limit_name].map(|text| quoted(text).into_owned()).join(",");
     if !known {
         return format!("{texts},false,,,,,,,");
     }
@@ -162,7 +162,7 @@ fn line(row: &KeyUsage) -> String {
 pub(super) fn shown_name(domain: &str, key: &[String], limit_name: &str, shadow: bool) -> String {
     let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
     let shadow = if shadow { " (shadow)" } else { "" };
-    printable(&format!("{domain}{}  {limit_name}{shadow}", path(key)))
+    printable(&format!("{domain}{}  {limit_name}{shadow}", joined(key)))
 }
 
 #[cfg(test)]

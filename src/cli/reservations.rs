@@ -130,7 +130,13 @@ impl Reserve {
             };
             let decision = answer.decision.as_ref();
             if decision.is_some_and(|decision| decision.levels.is_empty() && decision.r#override.is_empty()) {
-                hint::warn_of_unlimited(&mut service, &self.charged.domain, &self.charged.key).await;
+                hint::warn_of_unlimited(
+                    &mut service,
+                    &self.charged.domain,
+                    &self.charged.key,
+                    hint::KeyForm::Arguments,
+                )
+                .await;
             }
             Ok(answer)
         })?;

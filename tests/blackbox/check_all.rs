@@ -97,8 +97,11 @@ fn a_key_of_the_command_may_have_escaped_slashes() {
         let wrong = server.run(&["check", "--all", "desk/a/alex", key]);
         assert!(wrong.code == 2 && wrong.err.contains(expected), "{wrong:?}");
     }
+    let unlimited = server.run(&["check", "--all", "desk/a/alex", r"desk\/a\/alex", "--dry-run"]);
+    let hint = r"`'desk\/a\/alex'`: segments end at `/`, not at `\/`; did you mean `desk/a/alex`?";
+    assert_eq!(unlimited.err, format!("weir: warning: no limit applies to {hint}\n"));
     let escaped = server.run(&["check", "--all", r"net/10.0.0.0\/8", "--dry-run"]);
-    assert!(escaped.err.contains("no limit applies to `net 10.0.0.0/8`"), "{escaped:?}");
+    assert!(escaped.err.contains(r"no limit applies to `'net/10.0.0.0\/8'`"), "{escaped:?}");
 }
 
 #[tokio::test]

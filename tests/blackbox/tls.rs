@@ -131,6 +131,41 @@ async fn clients_are_accepted_by_ca_and_certificate_name() {
 }
 
 #[test]
+fn commands_present_a_client_certificate() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
+    let server = Setup::new()
+        .policy(POLICY)
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &authority.pem)
+        .start();
+    let address = format!("https://localhost:{}", server.grpc.rsplit(':').next().expect("a port"));
+    let ca = server.dir.path().join("clients.pem");
+    let with = |command: &[&str], pair: Option<&Pair>| {
+        let files = pair.map(|pair| pair.write(server.dir.path(), "client"));
+        let options = files.as_ref().map(|(cert, key)| ["--tls-cert", text(cert), "--tls-key", text(key)]);
+        let trusted = ["--addr", &address, "--tls-ca", text(&ca)];
+        finish(weir().args(command).args(trusted).args(options.iter().flatten()))
+    };
+    let ours = authority.sign(Leaf::host("shop"));
+    let theirs = stranger.sign(Leaf::host("shop"));
+    for command in [&["check", "a"][..], &["health"], &["reserve", "a", "--ttl", "1m"]] {
+        let good = with(command, Some(&ours));
+        assert_eq!(good.code, 0, "{command:?}: {}", good.err);
+        // Which of several errors a broken connection reports is a matter of time.
+        for _ in 0..5 {
+            let without = with(command, None);
+            assert_eq!(without.code, 2, "{command:?}: {}", without.out);
+            let hint = "the service may require a client certificate: --tls-cert FILE --tls-key FILE";
+            assert!(without.err.contains(hint), "{command:?}: {}", without.err);
+            let wrong = with(command, Some(&theirs));
+            assert_eq!(wrong.code, 2, "{command:?}: {}", wrong.out);
+            let hint = "the service may not accept the client certificate";
+            assert!(wrong.err.contains(hint), "{command:?}: {}", wrong.err);
+        }
+    }
+}
+
+#[test]
 fn a_self_signed_server_certificate_is_accepted_as_its_own_ca() {
     // The commands accept it as a server certificate. Name and expiry are still verified, and another certificate like
     // it is rejected.

@@ -212,6 +212,17 @@ fn the_token_command_prints_a_valid_credentials_entry() {
     assert_eq!(run(&["token", "a", "--expires", "0d"]).code, 2, "it would be over");
 }
 
+#[test]
+fn commands_recognize_an_http_port_that_requires_a_token() {
+    let one = token();
+    let server =
+        Setup::new().policy(POLICY).credentials(&["callers:\n", &caller("shop", "check", &one, "")].concat()).start();
+    for command in [&["check", "a"][..], &["reset", "a"], &["keys"]] {
+        let failed = run(&[command, &["--addr", &server.http]].concat());
+        assert!(failed.code == 2 && failed.err.contains("an HTTP server answers there, and not gRPC"), "{failed:?}");
+    }
+}
+
 #[tokio::test]
 async fn resets_may_need_authentication() {
     let without = Setup::new().policy(POLICY).env("WEIR_RESET", "authenticated").start();

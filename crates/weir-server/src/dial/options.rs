@@ -108,6 +108,11 @@ impl Options {
         Ok(Some(value))
     }
 
+    /// Whether connections present a client certificate.
+    pub fn has_certificate(&self) -> bool {
+        self.tls_cert.is_some()
+    }
+
     /// Returns the timeout of a call.
     pub fn timeout(&self) -> Duration {
         self.timeout
