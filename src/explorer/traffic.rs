@@ -13,7 +13,7 @@ use weir_policy::Policy;
 
 use super::{
     Explorer, Reply, Service, json_reply, no_domain, read,
-    simulate::{MAX_TIME, parse_policy, rejected, run_exclusively, too_long},
+    simulate::{MAX_TIME, invalid, parse_policy, rejected, run_exclusively, too_long},
 };
 use crate::{
     limiter::{
@@ -72,7 +72,10 @@ impl Wanted {
             "" => None,
             // With the overrides of the policy in force.
             _ => {
-                Some(parse_policy(&self.draft, &explorer.rules)?.overridden(handle.policy.overrides().without_cache()))
+                let draft = parse_policy(&self.draft, &explorer.rules)?;
+                let elsewhere = || invalid("draft", format!("the draft does not define the domain `{domain}`"));
+                draft.domain(domain).ok_or_else(elsewhere)?;
+                Some(draft.overridden(handle.policy.overrides().without_cache()))
             }
         };
         let Some(recent_checks) = explorer.limiter.recent_checks() else { return Ok(json!({ "recorded": false })) };
