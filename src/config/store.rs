@@ -77,13 +77,14 @@ fn redis(url: &RedisUrl, redis: &RedisSettings) -> Result<(), String> {
 }
 
 fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
-    let TlsSettings { ca, cert, key, server_name, enabled } = tls;
+    let TlsSettings { cert, key, enabled, .. } = tls;
     if !url.tls && !enabled {
-        let nothing = !(is_set(ca) || is_set(cert) || is_set(key) || !server_name.is_empty());
-        return ensure(
-            nothing,
-            "store.redis.tls is set but not enabled: use rediss:// or store.redis.tls.enabled: true",
-        );
+        let unused = |set| {
+            format!(
+                "store.redis.tls.{set} is set but TLS is not enabled: use rediss:// or store.redis.tls.enabled: true"
+            )
+        };
+        return tls.first_set().map_or(Ok(()), |set| Err(unused(set)));
     }
     let unix = matches!(url.topology, Topology::Single(Address::Unix(_)));
     ensure(!unix, "store.redis.tls.enabled: a unix socket is not encrypted")?;
@@ -138,7 +139,7 @@ mod tests {
             ("password: a, password_file: b", "only one of them may be set"),
             ("sentinel: { password: a, password_file: b }", "store.redis.sentinel.password and"),
             ("sentinel: { username: a }", "store.redis.sentinel.username has no password"),
-            ("tls: { ca: x }", "store.redis.tls is set but not enabled"),
+            ("tls: { ca: x }", "store.redis.tls.ca is set but TLS is not enabled"),
             ("tls: { enabled: true, cert: weir.yaml }", "either both are set or none"),
             ("tls: { enabled: true, ca: nowhere.pem }", "store.redis.tls: nowhere.pem: No such file"),
             ("tls: { enabled: true, ca: weir.yaml }", "store.redis.tls: weir.yaml: it contains no certificate"),

@@ -86,9 +86,10 @@ impl XdsSettings {
         if let Some(address) = address {
             self.address(address)?;
         }
-        let TlsSettings { enabled, ca, cert, key, server_name } = &self.tls;
-        let is_unset = server_name.is_empty() && ![ca, cert, key].into_iter().any(|path| is_set(path));
-        ensure(*enabled || is_unset, "xds.tls is set but not enabled: set xds.tls.enabled: true")?;
+        let TlsSettings { cert, key, .. } = &self.tls;
+        if let (false, Some(set)) = (self.tls.enabled, self.tls.first_set()) {
+            return Err(format!("xds.tls.{set} is set but TLS is not enabled: set xds.tls.enabled: true"));
+        }
         ensure(is_set(cert) == is_set(key), "xds.tls.cert and xds.tls.key: either both are set or none")?;
         let bytes = self.max_message_bytes;
         ensure((1_024..=64 << 20).contains(&bytes), "xds.max_message_bytes must be 1024 to 67108864")?;

@@ -317,7 +317,7 @@ fn settings_of_a_control_plane_are_checked() {
     for (settings, expected) in [
         ("limits: xds://plane", ":1:9: limits: `plane` has no port"),
         ("limits: xds://user@plane:1", "is not the address of a control plane; write xds://host:port"),
-        ("limits: xds://plane:1\nxds: { tls: { ca: x } }", "xds.tls is set but not enabled"),
+        ("limits: xds://plane:1\nxds: { tls: { ca: x } }", ":2:19: xds.tls.ca is set but TLS is not enabled"),
         ("limits: xds://plane:1\nxds: { tls: { enabled: true, cert: x } }", "either both are set or none"),
         ("limits: xds://plane:1\nxds: { tls: { enabled: true, ca: x } }", "x: No such file"),
         ("limits: xds://plane:1\nxds: { node_metadata: [a] }", "xds.node_metadata: `a` is not name=value"),

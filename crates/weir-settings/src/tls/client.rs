@@ -12,6 +12,7 @@ use super::{
     own::ServerVerifier,
     pem::{self, about},
 };
+use crate::file::is_set;
 
 /// TLS settings of client connections. Paths are of PEM files, read for each new connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,13 @@ impl TlsSettings {
     /// Returns the paths of its files.
     pub fn paths(&self) -> Paths<'_> {
         Paths { ca: &self.ca, cert: &self.cert, key: &self.key }
+    }
+
+    /// Returns the name of the first of the settings besides `enabled` that is set.
+    pub fn first_set(&self) -> Option<&'static str> {
+        let paths = [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)];
+        let set = paths.into_iter().find(|(_, path)| is_set(path)).map(|(name, _)| name);
+        set.or((!self.server_name.is_empty()).then_some("server_name"))
     }
 }
 
