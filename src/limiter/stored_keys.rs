@@ -49,7 +49,7 @@ pub struct StoredKey {
 pub struct Usage {
     /// The decision on a preview (cost 0). Held units count as used.
     pub decision: Decision,
-    /// Whether the limit is in shadow mode.
+    /// Whether the limit refuses nothing: it is in shadow mode, or an override lifts it.
     pub shadow: bool,
     /// Units that are leased or reserved.
     pub outstanding: u64,
@@ -122,7 +122,8 @@ impl Limiter<AnyStore> {
         let stored = states.iter().filter_map(|(key, state)| {
             let ident = &state.name[key.prefix(key.depth()).len()..];
             let found = known.iter().find(|(level, _)| level.limit.ident() == ident).map(|(level, decision)| {
-                let shadow = level.limit.shadow || is_shadow;
+                let is_lifted = active.as_ref().is_some_and(|active| active.lifts(level.depth, level.limit));
+                let shadow = level.limit.shadow || is_shadow || is_lifted;
                 (*level, Usage { decision: *decision, shadow, outstanding: state.outstanding() })
             });
             let is_over = |usage: &Usage| usage.decision.reset_after == 0 && usage.outstanding == 0;

@@ -267,15 +267,16 @@ async fn a_limit_under_an_override_of_another_period_is_listed_once() {
     let limits = "{ name: per-user, fixed_window: { count: 50, period: 2d } }".to_owned();
     spend(&channel, vec![of(&alex, 10)]).await;
     for (change, cost, expected) in [
-        (Change::Limits(limits), 3, [("per-user", 3, false), ("watched", 13, false)]),
-        // Lifted limits are listed.
-        (Change::Unlimited(true), 1, [("per-user", 10, true), ("watched", 13, false)]),
+        (Change::Limits(limits), 3, [("per-user", 3, false, false), ("watched", 13, false, true)]),
+        // Lifted limits are listed, as shadow limits: they refuse nothing.
+        (Change::Unlimited(true), 1, [("per-user", 10, true, true), ("watched", 13, false, true)]),
     ] {
         set(&server, over(&alex, change)).await;
         spend(&channel, vec![of(&alex, cost)]).await;
         let keys = all(&channel, prefix(&alex)).await;
         let known = keys.iter().filter(|row| row.known);
-        let known: BTreeSet<_> = known.map(|row| (row.limit_name.as_str(), row.used, row.at_limit)).collect();
+        let known: BTreeSet<_> =
+            known.map(|row| (row.limit_name.as_str(), row.used, row.at_limit, row.shadow)).collect();
         assert_eq!((known, keys.len()), (expected.into(), 3), "{keys:?}");
     }
 }

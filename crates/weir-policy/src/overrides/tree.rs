@@ -230,6 +230,11 @@ impl<'a> ActiveOverrides<'a> {
         matches!(self.at(depth, limit), Applied::Changed(changed, _) if changed.ident() != limit.ident())
     }
 
+    /// Whether this limit of the policy does not apply.
+    pub fn lifts(&self, depth: u8, limit: &Limit) -> bool {
+        matches!(self.at(depth, limit), Applied::Lifted(_))
+    }
+
     /// Returns the effect on a limit of the policy that covers `depth` segments.
     pub fn at(&self, depth: u8, limit: &Limit) -> Applied<'a> {
         let mut found = self.found.iter().rev();
