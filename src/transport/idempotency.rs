@@ -50,7 +50,7 @@ pub fn request_id(message: &CheckMessage<'_>, window: Micros) -> Result<RequestI
         return wrong("a dry run charges nothing, so it has no request_id".to_owned());
     }
     let mut request = message.to_check_request();
-    (request.max_wait, request.cost) = (message.max_wait, Some(message.cost.unwrap_or(1)));
+    request.max_wait = message.max_wait;
     let fingerprint = short_digest(&request);
     // The same `request_id` on another key is another id.
     let key = short_digest(&CheckRequest { domain: request.domain, key: request.key, ..CheckRequest::default() });

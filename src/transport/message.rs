@@ -76,14 +76,15 @@ impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
 }
 
 impl<'a> CheckMessage<'a> {
-    /// Returns the fields that determine the plan. Limits that cannot be decoded become an empty `LimitSpec`.
+    /// Returns the fields that determine the plan, equal for equal checks: a cost is always given, a factor unless it is
+    /// 1. Limits that cannot be decoded become an empty `LimitSpec`.
     pub fn to_check_request(&self) -> proto::CheckRequest {
         proto::CheckRequest {
             domain: self.domain.to_owned(),
             key: self.key.iter().copied().map(str::to_owned).collect(),
             limit_spec: self.limit_spec.as_deref().map(|spec| LimitSpec::decode(spec).unwrap_or_default()),
-            cost: self.cost,
-            factor: self.factor,
+            cost: Some(self.cost.unwrap_or(1)),
+            factor: self.factor.filter(|factor| *factor != 1.0),
             ..proto::CheckRequest::default()
         }
     }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 use tonic::Code;
-use weir::proto::{CheckBatchRequest, CheckRequest};
+use weir::proto::{CheckBatchRequest, CheckRequest, ReserveRequest};
 
 use crate::support::{
     Folder, Server, eventually_async,
@@ -71,6 +71,27 @@ async fn a_request_id_cannot_be_reused_for_another_request_or_key() {
     client.check(with_id(&"x".repeat(64), 1)).await.expect("an answer");
     let dry_run = client.check(CheckRequest { dry_run: true, ..with_id("dry", 1) }).await.expect_err("no dry run");
     assert_eq!(refusal(&dry_run), (Code::InvalidArgument, Some("request_id".to_owned())));
+}
+
+#[tokio::test]
+async fn a_request_that_leaves_defaults_out_is_the_one_that_writes_them() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let with = |id: &str, cost, factor| CheckRequest { cost, factor, ..with_id(id, 1) };
+    let written = [(None, None), (Some(1), None), (None, Some(1.0)), (Some(1), Some(1.0))];
+    for (cost, factor) in written {
+        let answer = client.check(with("check", cost, factor)).await.expect("an answer").into_inner();
+        assert_eq!(answer.remaining, 99, "{cost:?} {factor:?}");
+    }
+    let conflict = client.check(with("check", None, Some(0.5))).await.expect_err("another request");
+    assert_eq!(refusal(&conflict), (Code::InvalidArgument, Some("request_id".to_owned())));
+    let mut holds = Vec::new();
+    for (cost, factor) in written {
+        let request = ReserveRequest { check: Some(with("reserve", cost, factor)), ..wanted(&KEY, 1, HOUR) };
+        holds.push(reserve(&mut client, request).await.hold);
+    }
+    assert!(holds.iter().all(|hold| !hold.is_empty() && *hold == holds[0]), "{holds:?}");
+    assert_eq!(commit(&mut client, &holds[3], Some(0)).await.expect("settled"), settled(0, 1, 0));
 }
 
 #[tokio::test]
