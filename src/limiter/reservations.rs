@@ -12,6 +12,9 @@ use super::{
     decide::{Fill, PendingCheck, decide},
 };
 
+/// The TTL of a reservation without a limit that says one.
+const TTL_UNLIMITED: Micros = 60 * SECOND;
+
 /// The answer to a request to reserve.
 #[derive(Debug, Default)]
 pub struct Reserved<'a> {
@@ -79,14 +82,15 @@ impl<S: Store> Limiter<S> {
         name: &'a [u8],
         settle: Settle,
     ) -> PendingCheck<'l, 'a, Settled, impl Fill<'a, Settled>> {
-        let plan = request.plan(&handle.policy, handle.version, true).and_then(|mut plan| {
+        let plan = request.plan(&handle.policy, handle.version, true).map(|mut plan| {
             let step = match settle {
                 Settle::Commit(actual) => Step::Commit { actual },
                 Settle::Cancel => Step::Cancel,
-                Settle::Extend(ttl) => Step::Extend { ttl: lasting(&plan, ttl)? },
+                // Without a TTL it was the one of a concurrency limit, which the policy may have removed since.
+                Settle::Extend(ttl) => Step::Extend { ttl: plan.reservation_ttl(ttl).unwrap_or(TTL_UNLIMITED) },
             };
             plan.reservation = Some(Reservation { name, step });
-            Ok(plan)
+            plan
         });
         decide(&self.store, plan, |plan: &Plan<'a>, verdict: &Verdict, settled: &mut Settled| {
             let outcome =
@@ -107,8 +111,7 @@ impl Request<'_> {
 }
 
 fn lasting(plan: &Plan<'_>, requested: Option<Micros>) -> Result<Micros, CheckError> {
-    // Without a limit on the key nothing is held, so any TTL serves.
-    let unlimited = plan.levels().is_empty().then_some(60 * SECOND);
+    let unlimited = plan.levels().is_empty().then_some(TTL_UNLIMITED);
     let needed = || Invalid::field_error("ttl", "a reservation needs a ttl").into();
     plan.reservation_ttl(requested).or(unlimited).ok_or_else(needed)
 }

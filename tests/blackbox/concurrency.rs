@@ -116,6 +116,17 @@ async fn the_limits_say_how_long_a_slot_lasts_at_most() {
 }
 
 #[tokio::test]
+async fn slots_are_extended_after_the_policy_has_removed_their_limit() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let hold = taken(&mut client, &["seats"], 1).await;
+    server.replace_policy(&POLICY.replace("{ concurrency: { max: 1, ttl: 1h, check: peek }, name: seat }, ", ""));
+    server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 1.0);
+    let longer = client.extend(weir::proto::ExtendRequest { hold, ttl: None }).await.expect("extended").into_inner();
+    assert!((56..=60).contains(&longer.expires_after.expect("a time").seconds), "{longer:?}");
+}
+
+#[tokio::test]
 async fn a_check_of_a_concurrency_limit_is_rejected() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;

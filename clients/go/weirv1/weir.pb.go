@@ -3053,7 +3053,7 @@ type ExtendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The `hold` of ReserveResponse.
 	Hold string `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"`
-	// The time to hold it from now on, as in ReserveRequest.
+	// The time to hold it from now on, as in ReserveRequest; without a concurrency limit on the path the default is a minute.
 	Ttl           *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
