@@ -23,8 +23,8 @@ use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 use tracing::{info, warn};
 use weir_policy::{Loaded, watch::watch as watch_policy};
 use weir_server::{
-    ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
-    metrics::ListenerMetrics,
+    ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Traffic,
+    Workers, metrics::ListenerMetrics,
 };
 use weir_settings::file::follow_links;
 use weir_store::{AnyStore, memory::MemoryStats};
@@ -240,7 +240,8 @@ impl App {
                         http2_only: false,
                         max_connections: MAX_METRICS_CONNECTIONS,
                         max_streams: 1,
-                        traffic: settings.http.traffic(),
+                        // Scrapes and probes have no rate.
+                        traffic: Traffic { max_requests_per_second: 0, ..settings.http.traffic() },
                     },
                     metrics: port_metrics,
                     drain: drain.clone(),

@@ -41,6 +41,11 @@ pub trait Routes: Clone + Send + Sync + 'static {
     /// Returns the surface of a request, for logs and spans.
     fn surface<B>(request: &Request<B>) -> Surface;
 
+    /// Whether requests for this path count against the rate of their connection.
+    fn is_paced(_path: &str) -> bool {
+        true
+    }
+
     /// Whether the calls of this path are long-lived, so that they must end when the client's credentials become
     /// invalid.
     fn lasts(_path: &str) -> bool {
@@ -89,8 +94,10 @@ impl<R: Routes> Guarded<R> {
 
     #[inline]
     fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Rejected> {
-        self.connected.pace()?;
         let path = request.uri().path();
+        if R::is_paced(path) {
+            self.connected.pace()?;
+        }
         match &self.identity {
             Some(identity) => {
                 let (access, lasts) = (R::access(path), R::lasts(path));

@@ -66,6 +66,10 @@ impl Routes for HttpRoutes {
         routes::http_access(path)
     }
 
+    fn is_paced(path: &str) -> bool {
+        !routes::is_probe(path)
+    }
+
     fn surface<B>(request: &Request<B>) -> Surface {
         routes::http_surface(request.method(), request.uri().path())
     }

@@ -94,13 +94,18 @@ pub fn http_access(path: &str) -> Access {
             Access::Role(Role::Metrics)
         }
         "/ui/api/key" => Access::Role(Role::Check),
-        "/healthz" | "/readyz" | "/healthcheck" => Access::Public,
+        probe if is_probe(probe) => Access::Public,
         admin if admin.starts_with(path::ADMIN_HTTP) => Access::Named(Role::Admin),
         // The explorer's page contains no data; it reads that from below `/ui/api/`.
         "/ui" => Access::Public,
         path if path.starts_with("/ui/") && !path.starts_with("/ui/api/") => Access::Public,
         _ => Access::Authenticated,
     }
+}
+
+/// Whether a path of the HTTP port is a probe of liveness or readiness.
+pub fn is_probe(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz" | "/healthcheck")
 }
 
 /// Returns the surface of a gRPC call.

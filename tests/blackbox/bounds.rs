@@ -201,6 +201,20 @@ fn http_requests_above_the_rate_limit_get_429() {
 }
 
 #[test]
+fn probes_and_the_port_of_the_metrics_have_no_rate_limit() {
+    let server = setup(&[("WEIR_HTTP__MAX_REQUESTS_PER_SECOND", "1"), ("WEIR_METRICS__LISTEN", "127.0.0.1:0")]).start();
+    let pages = server.wait_for_log("serving")["metrics"].as_str().expect("an address").to_owned();
+    let (probes, scrapes) = (["/healthz", "/readyz", "/healthcheck"], ["/metrics", "/healthz", "/readyz"]);
+    for (address, paths) in [(&server.http, probes), (&pages, scrapes)] {
+        let mut client = Client::connect(address).expect("a connection");
+        for path in paths.iter().cycle().take(30) {
+            let answer = client.ask(&format!("GET {path}"), &[], b"").expect("an answer");
+            assert_eq!(answer.status, 200, "{path} at {address}");
+        }
+    }
+}
+
+#[test]
 fn unfinished_bodies_over_http_are_bounded_together() {
     const BODIES: usize = 64;
     let server = setup(&[]).start();
