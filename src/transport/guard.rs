@@ -35,6 +35,9 @@ pub trait Routes: Clone + Send + Sync + 'static {
     /// Serves one request.
     fn serve(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
 
+    /// Discards a request that is rejected before it is read.
+    fn discard(&self, request: Request<Incoming>) -> impl Future<Output = ()> + Send;
+
     /// Returns the access that a path requires if authentication is enabled.
     fn access(path: &str) -> Access;
 
@@ -151,7 +154,7 @@ impl<R: Routes> Serve for Guarded<R> {
             (Err(rejected), _) => {
                 let mut response = R::reject(rejected);
                 return_id(given_id(request.headers()), response.headers_mut());
-                self.connected.answered_by_its_head(request);
+                Box::pin(self.routes.discard(request)).await;
                 (response, InFlight::default())
             }
         };

@@ -1,20 +1,28 @@
 //! The HTTP port.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use axum::{Router, body::Body, response::IntoResponse};
 use hyper::{
-    Request, Response,
-    body::{Body as _, Incoming},
+    Request, Response, StatusCode, Version,
+    body::{Body as _, Bytes, Frame, Incoming, SizeHint},
+    header::EXPECT,
 };
-use tower::Service as _;
+use metrics::Counter;
+use tokio::sync::oneshot;
+use tower::{BoxError, Service as _};
 use weir_server::{AnswerBytes, Connected, metrics::ListenerMetrics};
 use weir_telemetry::request::Surface;
 
 use super::{
     guard::Routes,
     http::{body, problem::Problem},
-    incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls},
+    incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls, RequestBody},
     observer::{given_id, return_id},
     routes,
     status::Rejected,
@@ -26,6 +34,7 @@ use crate::auth::Access;
 pub struct HttpRoutes {
     router: Router,
     incomplete_calls: Arc<ConnectionCalls>,
+    too_large: Counter,
 }
 
 /// The client's address, as a request extension; `None` for a unix socket.
@@ -36,7 +45,7 @@ impl HttpRoutes {
     /// Returns the port with these routes, whose requests have bodies of at most `max_body_bytes`.
     pub fn new(router: Router, max_body_bytes: usize, metrics: &ListenerMetrics, connected: Connected) -> Self {
         let port = IncompleteCalls::new(body::TIMEOUT, max_body_bytes, metrics);
-        Self { router, incomplete_calls: port.of(connected) }
+        Self { router, incomplete_calls: port.of(connected), too_large: metrics.too_large.clone() }
     }
 }
 
@@ -52,14 +61,31 @@ impl Routes for HttpRoutes {
             request.extensions_mut().insert(Peer(self.incomplete_calls.connected().peer));
         }
         let id = given_id(request.headers());
-        let request = request.map(|body| Body::new(self.incomplete_calls.body(body, Expected::Message)));
+        let asks_first = asks_first(&request);
+        let (back, mut unread) = oneshot::channel();
+        let request = request.map(|body| {
+            let body = self.incomplete_calls.body(body, Expected::Message);
+            Body::new(LentBody { body: Some(body), back: Some(back) })
+        });
         let Ok(mut response) = self.router.clone().call(request).await;
+        if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            self.too_large.increment(1);
+        }
+        if let (Ok(unread), false) = (unread.try_recv(), asks_first) {
+            body::drain(unread).await;
+        }
         if response.status().as_u16() >= 400 {
             return_id(id, response.headers_mut());
         }
         let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
         response.extensions_mut().get_or_insert_with(|| bytes);
         response
+    }
+
+    async fn discard(&self, request: Request<Incoming>) {
+        if !asks_first(&request) {
+            body::drain(self.incomplete_calls.body(request.into_body(), Expected::Message)).await;
+        }
     }
 
     fn access(path: &str) -> Access {
@@ -76,5 +102,47 @@ impl Routes for HttpRoutes {
 
     fn reject(rejected: Rejected) -> Response<Body> {
         Problem::from(rejected).into_response()
+    }
+}
+
+/// Whether the client sends the body only once it is asked to, which polling the body does.
+fn asks_first<B>(request: &Request<B>) -> bool {
+    request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT)
+}
+
+/// A body that is sent back if it is dropped before its end.
+struct LentBody {
+    body: Option<RequestBody<Incoming>>,
+    back: Option<oneshot::Sender<RequestBody<Incoming>>>,
+}
+
+impl hyper::body::Body for LentBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            self.back = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(|body| body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(SizeHint::default, |body| body.size_hint())
+    }
+}
+
+impl Drop for LentBody {
+    fn drop(&mut self) {
+        if let (Some(back), Some(body)) = (self.back.take(), self.body.take()) {
+            // Received unless the whole request is dropped.
+            let _ = back.send(body);
+        }
     }
 }

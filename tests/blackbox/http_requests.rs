@@ -1,5 +1,8 @@
 //! Invalid HTTP requests: each gets an error, and the service keeps running.
 
+use std::future::poll_fn;
+
+use hyper::{Method, Request};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -87,6 +90,8 @@ fn an_oversized_body_gets_413() {
         let answer = client(&server).ask(&format!("POST {path}"), &[JSON], &check(2_049)).expect("an answer");
         assert_eq!(problem(&answer, 413, None), "a body must be at most 2048 bytes");
     }
+    let counted = server.metric("weir_requests_rejected_total{listener=\"http\",reason=\"size\"}");
+    assert_eq!(counted, PATHS.len() as f64);
     // Without a `content-length`.
     for (length, status) in [(2_000, 200), (2_049, 413)] {
         let mut chunked = client(&server);
@@ -284,5 +289,39 @@ fn on_store_failure_decides_while_the_store_is_unreachable() {
             503 => assert_eq!(problem(&answer, 503, Some("")), "the store does not answer"),
             _ => assert_eq!((answer.status, &answer.json()["degraded"]), (status, &json!(true)), "{answer:?}"),
         }
+    }
+}
+
+/// Clients over HTTP/2, curl among them, may lose an answer that is followed by a reset of the stream.
+#[tokio::test]
+async fn requests_over_http2_that_are_rejected_unread_are_answered_without_a_reset() {
+    const BYTES: usize = 1 << 20;
+    let small = || Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY);
+    let open = small().start();
+    let closed = small().credentials("callers: {}").start();
+    let (json, text, other) = (JSON, ("content-type", "text/plain"), ("sec-fetch-site", "cross-site"));
+    for (server, method, path, header, status) in [
+        (&open, Method::POST, "/v1/nowhere", json, 404),
+        (&open, Method::PUT, "/v1/check", json, 405),
+        (&open, Method::POST, "/v1/check", text, 415),
+        (&open, Method::POST, "/v1/check", other, 403),
+        (&open, Method::POST, "/v1/check", json, 413),
+        (&closed, Method::POST, "/v1/check", json, 401),
+    ] {
+        let stream = tokio::net::TcpStream::connect(&server.http).await.expect("a connection");
+        let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let request = Request::builder().method(method).uri(format!("http://localhost{path}"));
+        let request = request.header(header.0, header.1).body(()).expect("a request");
+        let (answer, mut body) = client.send_request(request, false).expect("sent");
+        let mut left = BYTES;
+        while left > 0 {
+            body.reserve_capacity(left);
+            let room = poll_fn(|cx| body.poll_capacity(cx)).await;
+            let room = room.and_then(Result::ok).unwrap_or_else(|| panic!("{path} {status}: reset with {left} left"));
+            left -= room;
+            body.send_data(vec![b' '; room].into(), left == 0).expect("taken");
+        }
+        assert_eq!(answer.await.expect("an answer").status().as_u16(), status, "{path}");
     }
 }

@@ -288,6 +288,10 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         response
     }
 
+    async fn discard(&self, request: Request<Incoming>) {
+        self.connected.answered_by_its_head(request);
+    }
+
     fn access(path: &str) -> Access {
         routes::grpc_access(path)
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::{
-    body::{Body, BodyDataStream, HttpBody},
+    BoxError,
+    body::{Body, BodyDataStream, Bytes, HttpBody},
     extract::Request,
     http::{HeaderMap, StatusCode, header},
 };
@@ -17,7 +18,7 @@ use crate::transport::status::Rejected;
 
 /// Time limit for receiving a body, as for the message of a gRPC call.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bounds on draining a body that is too long before it is answered: bytes, time, and pause between parts.
+/// Bounds on draining an unread body before its request is answered: bytes, time, and pause between parts.
 const MAX_DRAINED_BYTES: usize = 4 << 20;
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(1);
@@ -42,27 +43,27 @@ pub async fn read(request: Request, most: usize, sites: &Sites) -> Result<String
 pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body must be at most {most} bytes"));
     let is_announced_as_longer = body.size_hint().lower() > most as u64;
-    let mut parts = body.into_data_stream();
-    let bytes = if is_announced_as_longer { None } else { collect(&mut parts, most).await? };
-    if bytes.is_none() {
-        // If the connection is closed while the client still writes, it gets a reset instead of the answer.
-        let _ = timeout(MAX_DRAIN_TIME, drain(&mut parts)).await;
-    }
+    let bytes = if is_announced_as_longer { None } else { collect(body.into_data_stream(), most).await? };
     bytes.ok_or_else(too_long)
 }
 
-/// Drains a body until its end, a longer pause, or a bound.
-async fn drain(parts: &mut BodyDataStream) {
-    let mut bytes = 0;
-    while bytes < MAX_DRAINED_BYTES
-        && let Ok(Some(Ok(part))) = timeout(MAX_DRAIN_PAUSE, parts.next()).await
-    {
-        bytes += part.len();
-    }
+/// Drains a body that was not read, until its end, a longer pause, or a bound. A client that still writes may get a
+/// reset, of the connection or in HTTP/2 of the stream, instead of the answer.
+pub async fn drain(body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static) {
+    let mut parts = Body::new(body).into_data_stream();
+    let within_bounds = async {
+        let mut bytes = 0;
+        while bytes < MAX_DRAINED_BYTES
+            && let Ok(Some(Ok(part))) = timeout(MAX_DRAIN_PAUSE, parts.next()).await
+        {
+            bytes += part.len();
+        }
+    };
+    let _ = timeout(MAX_DRAIN_TIME, within_bounds).await;
 }
 
 /// Collects a body; `None` if it is longer than `most`.
-async fn collect(parts: &mut BodyDataStream, most: usize) -> Result<Option<Vec<u8>>, Problem> {
+async fn collect(mut parts: BodyDataStream, most: usize) -> Result<Option<Vec<u8>>, Problem> {
     let mut bytes = Vec::new();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| match error.into_inner().downcast_ref().map(Status::code) {
