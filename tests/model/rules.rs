@@ -13,8 +13,29 @@ pub struct Arrival {
     at: Fraction,
     /// The limit with and without the request's factor: the time of one unit, and the most units.
     maker: [Meter; 2],
-    /// Units that other limits have charged since.
-    units: i128,
+    /// Whether others know the limit, and charge it: since it has written the state beside others.
+    is_known: bool,
+}
+
+impl Arrival {
+    /// Returns the arrival time after another limit has charged, at most the furthest that this one could have made.
+    fn charged(self, units: i128, now: Fraction) -> Self {
+        let [(each, most), (base_each, base_most)] = self.maker;
+        if !self.is_known {
+            return self;
+        }
+        let unscaled = now.plus(Fraction::whole(base_each.times(base_most).ceil()));
+        let scaled = now.plus(each.times(most));
+        let furthest = if self.maker[0] != self.maker[1] && unscaled > scaled { unscaled } else { scaled };
+        let more = |a: Fraction, b: Fraction| if a > b { a } else { b };
+        let less = |a: Fraction, b: Fraction| if a > b { b } else { a };
+        let at = if units < 0 {
+            more(self.at.minus(each.times(-units)), less(self.at, now))
+        } else {
+            more(less(more(self.at, now).plus(each.times(units)), furthest), self.at)
+        };
+        Self { at, ..self }
+    }
 }
 
 /// The state of one key under a limit: the units spent, never the units left.
@@ -121,31 +142,31 @@ fn arrival(limit: [Meter; 2], state: Option<State>, now: i128, cost: i128) -> (D
         _ => Vec::new(),
     };
     let own = all.iter().find(|arrival| arrival.maker[1] == base);
-    // Of equal ones the first.
-    let furthest_of_all = all.iter().rev().max_by_key(|arrival| arrival.at.ceil());
-    let (known, is_cut) = match own.or(furthest_of_all) {
-        Some(arrival) => {
-            let at = if arrival.maker == limit { arrival.at } else { Fraction::whole(arrival.at.ceil()) };
-            let furthest = if own.is_some() && at > furthest { at } else { furthest };
-            let at = at.plus(each.times(own.map_or(0, |own| own.units)));
-            (Some(if at > furthest { furthest } else { at }), at > furthest)
+    let known = own.map(|own| if own.maker == limit { own.at } else { Fraction::whole(own.at.ceil()) });
+    let rest = all.iter().filter(|arrival| arrival.maker[1] != base).map(|arrival| arrival.at.ceil()).max();
+    let (known, is_cut) = match (known, rest.map(Fraction::whole)) {
+        (Some(known), Some(rest)) if own.is_some_and(|own| !own.is_known) => {
+            let taken = if rest > furthest { furthest } else { rest };
+            let taken = if known > taken { known } else { taken };
+            (Some(taken), rest > taken)
         }
-        None => (None, false),
+        (None, Some(rest)) => (Some(if rest > furthest { furthest } else { rest }), rest > furthest),
+        (known, _) => (known, false),
     };
     let remaining = |at: Fraction| present.plus(depth).minus(at).divided_by(each).floor();
     let reset = |at: Fraction| at.minus(present).ceil();
-    // The other limits keep their arrival times until these are an hour ago, and are charged as well. Of more than three,
-    // the nearest is forgotten.
+    // The other limits keep their arrival times until these are an hour ago, and those that are known are charged as
+    // well. Of more than three, the nearest is forgotten.
     let keep = |at: Fraction, charged: i128| {
         let others = all.iter().filter(|other| other.maker[1] != base && other.at.ceil() > now - 3_600_000_000);
-        let others = others.map(|other| Arrival { units: (other.units + charged).clamp(0, 1 << 32), ..*other });
-        let mut others: Vec<_> = others.collect();
+        let mut others: Vec<_> = others.map(|other| other.charged(charged, present)).collect();
         if others.len() > 3 {
             // Of equal ones the first.
             let nearest = (0..others.len()).min_by_key(|at| others[*at].at.ceil()).unwrap_or_default();
             others.remove(nearest);
         }
-        Some(State::Arrivals([Arrival { at, maker: limit, units: 0 }].into_iter().chain(others).collect()))
+        let own = Arrival { at, maker: limit, is_known: !others.is_empty() };
+        Some(State::Arrivals([own].into_iter().chain(others).collect()))
     };
     let unchanged = || (!all.is_empty()).then(|| State::Arrivals(all.clone()));
     if cost < 0 {

@@ -1,42 +1,69 @@
 -- The theoretical arrival time, as in tat.rs and meter.rs. A meter is {most, whole, part, den, depth micros, depth num,
--- maker, furthest micros, furthest num}. A state is {micros, num, maker} of the limit that wrote it, followed by
--- {micros, num, maker, units} for each of the others. The lower 32 bits of a maker, less one, are those of the limit.
+-- maker, furthest micros, furthest num}. A state is {micros, num, maker}, or that and {whole, part, den, furthest micros,
+-- furthest num} (all 0: unknown) of each of several limits, the one that wrote it first. The lower 32 bits of a maker,
+-- less one, are those of the limit.
 
--- Returns the limit's arrival time in a state, or the furthest of others, and whether it was clamped.
-local function tat_read(s, now, maker, fi, fn, whole, part, den)
-  local own, units, limit, most = nil, 0, (maker - 1) % 4294967296, 1
-  if (s[3] - 1) % 4294967296 == limit then own = 1 end
-  for at = 4, #s, 4 do
-    if not own and (s[at + 2] - 1) % 4294967296 == limit then own, units = at, s[at + 3] end
-    if span_ceil(s[at], s[at + 1]) > span_ceil(s[most], s[most + 1]) then most = at end
-  end
-  local at = own or most
-  local ti, tn, li, ln = s[at], s[at + 1], now + fi, fn
-  if s[at + 2] ~= maker or tn >= den then ti, tn = span_ceil(ti, tn), 0 end
-  if own and span_less(li, ln, ti, tn) then li, ln = ti, tn end
-  local si, sn = span_of(units, whole, part, den)
-  ti, tn = span_add(ti, tn, si, sn, den)
-  if span_less(li, ln, ti, tn) then return li, ln, true end
-  return ti, tn, false
-end
-
--- Adds the arrival times of other limits in `s` to `own`, the state of this limit alone, with `charged` units more. Of
--- more than three, the nearest is dropped.
-local function tat_write(s, own, charged, now)
-  local limit, length, nearest = (own[3] - 1) % 4294967296, 3
-  for at = 0, #s, 4 do
-    -- The first has no units.
-    local from = at == 0 and 1 or at
-    local micros, num, maker = s[from], s[from + 1], s[from + 2]
-    if (maker - 1) % 4294967296 ~= limit and span_ceil(micros, num) > now - 3600000000 then
-      local units = math.max((at > 0 and s[at + 3] or 0) + charged, 0)
-      own[length + 1], own[length + 2], own[length + 3], own[length + 4] = micros, num, maker, min(units, 4294967296)
-      if not nearest or span_ceil(micros, num) < span_ceil(own[nearest], own[nearest + 1]) then nearest = length + 1 end
-      length = length + 4
+-- Returns the limit's arrival time in a state, and whether it was clamped.
+local function tat_read(s, now, maker, fi, fn, den)
+  local own, rest, limit = nil, nil, (maker - 1) % 4294967296
+  for at = 1, #s, 8 do
+    if (s[at + 2] - 1) % 4294967296 == limit then
+      own = own or at
+    else
+      local ends = span_ceil(s[at], s[at + 1])
+      if not rest or ends > rest then rest = ends end
     end
   end
-  if length > 15 then
-    for _ = 1, 4 do table.remove(own, nearest) end
+  local ti, tn
+  if own then
+    ti, tn = s[own], s[own + 1]
+    if s[own + 2] ~= maker or tn >= den then ti, tn = span_ceil(ti, tn), 0 end
+    if not rest or s[own + 5] ~= 0 then return ti, tn, false end
+  end
+  local li, ln = now + fi, fn
+  if span_less(rest, 0, li, ln) then li, ln = rest, 0 end
+  if own and span_less(li, ln, ti, tn) then li, ln = ti, tn end
+  return li, ln, span_less(li, ln, rest, 0)
+end
+
+-- Charges `units` of another limit, below 0 for a refund, to the arrival time at `at`, of which the terms are known.
+local function tat_charged(own, at, units, now)
+  local ti, tn, den = own[at], own[at + 1], own[at + 5]
+  local si, sn = span_of(math.abs(units), own[at + 3], own[at + 4], den)
+  local ni, nn
+  if units < 0 then
+    ni, nn = span_sub(ti, tn, si, sn, den)
+    local li, ln = now, 0
+    if span_less(ti, tn, li, ln) then li, ln = ti, tn end
+    if span_less(ni, nn, li, ln) then ni, nn = li, ln end
+  else
+    ni, nn = ti, tn
+    if ti < now then ni, nn = now, 0 end
+    ni, nn = span_add(ni, nn, si, sn, den)
+    local li, ln = now + own[at + 6], own[at + 7]
+    if span_less(li, ln, ni, nn) then ni, nn = li, ln end
+    if span_less(ni, nn, ti, tn) then ni, nn = ti, tn end
+  end
+  own[at], own[at + 1] = ni, nn
+end
+
+-- Adds the arrival times of other limits in `s` to `own`, the state of this limit alone, each with `charged` units more.
+-- Of more than three, the nearest is dropped.
+local function tat_write(s, own, charged, now, fi, fn, whole, part, den)
+  local limit, length, nearest = (own[3] - 1) % 4294967296, 8
+  for from = 1, #s, 8 do
+    if (s[from + 2] - 1) % 4294967296 ~= limit and span_ceil(s[from], s[from + 1]) > now - 3600000000 then
+      for place = 0, 7 do own[length + 1 + place] = s[from + place] or 0 end
+      if own[length + 6] ~= 0 then tat_charged(own, length + 1, charged, now) end
+      local ends = span_ceil(own[length + 1], own[length + 2])
+      if not nearest or ends < span_ceil(own[nearest], own[nearest + 1]) then nearest = length + 1 end
+      length = length + 8
+    end
+  end
+  if length == 8 then return own end
+  own[4], own[5], own[6], own[7], own[8] = whole, part, den, fi, fn
+  if length > 32 then
+    for _ = 1, 8 do table.remove(own, nearest) end
   end
   return own
 end
@@ -44,7 +71,7 @@ end
 -- Returns until when a state matters to limits other than the one that wrote it; nil: not.
 local function tat_kept(s)
   local last
-  for at = 4, #s, 4 do
+  for at = 9, #s, 8 do
     local ends = span_ceil(s[at], s[at + 1])
     if not last or ends > last then last = ends end
   end
@@ -54,11 +81,12 @@ end
 -- Decides by a state that another limit has written, or a request with another factor, as one of this limit alone. A
 -- refusal stores a clamped arrival time.
 local function tat_step_beside(step, p, s, now, cost, max_wait, maker, fi, fn, whole, part, den)
-  local ti, tn, cut = tat_read(s, now, maker, fi, fn, whole, part, den)
+  local ti, tn, cut = tat_read(s, now, maker, fi, fn, den)
   local own = {ti, tn, maker}
   local answer, next_state = step(p, own, now, cost, max_wait)
   if not next_state and cut and cost > 0 then next_state = own end
-  return answer, next_state and tat_write(s, next_state, answer[1] == 1 and cost or 0, now)
+  if not next_state then return answer end
+  return answer, tat_write(s, next_state, answer[1] == 1 and cost or 0, now, fi, fn, whole, part, den)
 end
 
 -- `ri, rn` is the room that is left, `ti, tn` the arrival time.
@@ -128,7 +156,7 @@ local function tat_charge(p, s, now, units)
   local beside = s and (s[3] ~= maker or s[2] >= den or s[4])
   if s then
     ti, tn = s[1], s[2]
-    if beside then ti, tn = tat_read(s, now, maker, p[8], p[9], p[2], p[3], den) end
+    if beside then ti, tn = tat_read(s, now, maker, p[8], p[9], den) end
     if ti < now then ti, tn = now, 0 end
   end
   local si, sn = span_of(min(units, p[1]), p[2], p[3], den)
@@ -137,5 +165,5 @@ local function tat_charge(p, s, now, units)
   if span_less(fi + now, fn, ni, nn) then ni, nn = fi + now, fn end
   if span_less(ni, nn, ti, tn) then ni, nn = ti, tn end
   local own = {ni, nn, maker}
-  return beside and tat_write(s, own, units, now) or own
+  return beside and tat_write(s, own, units, now, p[8], p[9], p[2], p[3], den) or own
 end

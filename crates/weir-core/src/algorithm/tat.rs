@@ -5,7 +5,7 @@
 use super::{
     params::MAX_COUNT,
     span::{Rate, Span},
-    state::{EncodedState, moment, whole},
+    state::{EncodedState, MAX_WHOLE, moment, whole},
 };
 use crate::domain::{Decision, Micros, StepInput, time::SECOND};
 
@@ -38,9 +38,9 @@ struct Arrival {
     /// The signature of the limit, less one: below 2^32, and beyond that a number of 20 bits for the factor of a
     /// request.
     maker: u64,
-    /// Units that other limits have charged since, at most 2^32. They are added by the limit's own rate, which the
-    /// others do not know.
-    units: u64,
+    /// Its rate and its furthest, by which others charge it; `None` if it has not written the state since there are
+    /// others.
+    terms: Option<(Rate, Span)>,
 }
 
 impl Arrival {
@@ -56,12 +56,35 @@ impl Arrival {
         self.span().ceil()
     }
 
-    fn decode(micros: f64, num: f64, maker: f64, units: f64) -> Option<Self> {
+    /// Returns the arrival time after `units` that another limit has charged, below 0 for a refund: never further than
+    /// the limit's furthest, unless it was before.
+    fn charged(self, units: i64, now: Micros) -> Self {
+        let Some((rate, furthest)) = self.terms else { return self };
+        let (at, present, span) = (self.span(), Span::whole(now), rate.span(units.unsigned_abs()));
+        let next = if units < 0 {
+            rate.sub(at, span).max(at.min(present))
+        } else {
+            rate.add(at.max(present), span).min(rate.add(present, furthest)).max(at)
+        };
+        Self { micros: next.micros, num: next.num as u32, ..self }
+    }
+
+    fn decode(micros: f64, num: f64, maker: f64) -> Option<Self> {
         let micros = moment(micros)?;
         let maker = whole(maker, 1, 1 << 52)?;
         let num = whole(num, 0, (maker - 1).min(MAX_COUNT as i64 - 1))?;
-        let units = whole(units, 0, MAX_COUNT as i64)?.unsigned_abs();
-        Some(Self { micros, num: num as u32, maker: (maker - 1).unsigned_abs(), units })
+        Some(Self { micros, num: num as u32, maker: (maker - 1).unsigned_abs(), terms: None })
+    }
+
+    /// Returns the terms that are encoded as these numbers, 0 for none.
+    fn decode_terms(numbers: [f64; 5]) -> Option<Option<(Rate, Span)>> {
+        if numbers.iter().all(|number| number.to_bits() == 0) {
+            return Some(None);
+        }
+        let [rate, part, den, micros, num] = numbers;
+        let den = whole(den, 1, MAX_COUNT as i64)?;
+        let rate = Rate { whole: whole(rate, 0, MAX_WHOLE)?, part: whole(part, 0, den - 1)?, den };
+        Some(Some((rate, Span { micros: whole(micros, 0, MAX_WHOLE)?, num: whole(num, 0, MAX_COUNT as i64 - 1)? })))
     }
 }
 
@@ -77,7 +100,9 @@ impl Tat {
     /// Returns the arrival time of the limit that wrote the state, and those of the others.
     fn arrivals(&self) -> (Arrival, &[Arrival]) {
         match &self.0 {
-            Repr::One { num, micros, maker } => (Arrival { micros: *micros, num: *num, maker: *maker, units: 0 }, &[]),
+            Repr::One { num, micros, maker } => {
+                (Arrival { micros: *micros, num: *num, maker: *maker, terms: None }, &[])
+            }
             // Never empty.
             Repr::Several(all) => (all[0], &all[1..]),
         }
@@ -85,27 +110,38 @@ impl Tat {
 }
 
 impl EncodedState for Tat {
-    /// Encodes the micros, the numerator and the signature, which is above the numerator; for each other limit also the
-    /// units.
+    /// Encodes the micros, the numerator and the signature, which is above the numerator. If there are several limits,
+    /// each also has its rate and furthest.
     fn encode(&self) -> Vec<f64> {
         let (own, others) = self.arrivals();
         let numbers = |arrival: &Arrival| {
-            let Arrival { micros, num, maker, units } = *arrival;
-            [micros as f64, f64::from(num), (maker + 1) as f64, units as f64]
+            let Arrival { micros, num, maker, terms } = *arrival;
+            let terms = terms
+                .map_or([0; 5], |(rate, furthest)| [rate.whole, rate.part, rate.den, furthest.micros, furthest.num]);
+            [[micros, i64::from(num), (maker + 1) as i64].as_slice(), &terms]
+                .concat()
+                .into_iter()
+                .map(|number| number as f64)
         };
-        let [micros, num, maker, _] = numbers(&own);
-        [micros, num, maker].into_iter().chain(others.iter().flat_map(numbers)).collect()
+        if others.is_empty() {
+            return numbers(&own).take(3).collect();
+        }
+        [&own].into_iter().chain(others).flat_map(numbers).collect()
     }
 
     fn decode(numbers: &[f64]) -> Option<Self> {
-        let (&[micros, num, maker], others) = numbers.split_first_chunk()?;
-        let (others, rest) = others.as_chunks();
-        if !rest.is_empty() || others.len() > MAX_OTHERS {
+        if let [micros, num, maker] = *numbers {
+            return Self::of(&[Arrival::decode(micros, num, maker)?]);
+        }
+        let (all, rest) = numbers.as_chunks();
+        if !rest.is_empty() || !(2..=1 + MAX_OTHERS).contains(&all.len()) {
             return None;
         }
-        let own = Arrival::decode(micros, num, maker, 0.0);
-        let others = others.iter().map(|&[micros, num, maker, units]| Arrival::decode(micros, num, maker, units));
-        Self::of(&[own].into_iter().chain(others).collect::<Option<Vec<_>>>()?)
+        let arrivals = all.iter().map(|&[micros, num, maker, whole, part, den, furthest, furthest_num]| {
+            let terms = Arrival::decode_terms([whole, part, den, furthest, furthest_num])?;
+            Some(Arrival { terms, ..Arrival::decode(micros, num, maker)? })
+        });
+        Self::of(&arrivals.collect::<Option<Vec<_>>>()?)
     }
 
     fn kept_until(&self) -> Option<Micros> {
@@ -163,36 +199,43 @@ impl Reach {
         }
     }
 
-    /// Returns the limit's arrival time in any state, and whether it was clamped. If the limit has none of its own in it,
-    /// the furthest of the others counts, at most as far as this limit could have made it. One that was made by
-    /// another limit, or under another factor, has its fraction rounded up.
+    /// Returns the limit's arrival time in any state, and whether it was clamped. Its own counts as it is, if others have
+    /// charged it. Otherwise the furthest of the others counts too, at most as far as this limit could have made it. What
+    /// another limit made, or the same one under another factor, has its fraction rounded up.
     pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
         let (latest, others) = tat.arrivals();
         let all = || [&latest].into_iter().chain(others);
         let own = all().find(|arrival| arrival.is_of(self.maker));
-        let furthest =
-            || all().fold(&latest, |most, arrival| if arrival.ceil() > most.ceil() { arrival } else { most });
-        let units = own.map_or(0, |arrival| arrival.units);
-        let arrival = own.unwrap_or_else(furthest);
-        let mut at = arrival.span();
-        if arrival.maker != self.maker || at.num >= rate.den {
-            at = Span::whole(at.ceil());
+        let known = own.map(|own| {
+            let is_exact = own.maker == self.maker && i64::from(own.num) < rate.den;
+            if is_exact { own.span() } else { Span::whole(own.ceil()) }
+        });
+        let rest = all().filter(|arrival| !arrival.is_of(self.maker)).map(Arrival::ceil).max().map(Span::whole);
+        match (known, rest) {
+            (Some(known), Some(rest)) if own.is_some_and(|own| own.terms.is_none()) => {
+                let taken = rest.min(rate.add(now, self.furthest)).max(known);
+                (taken, taken < rest)
+            }
+            (Some(known), _) => (known, false),
+            (None, Some(rest)) => {
+                let furthest = rate.add(now, self.furthest);
+                (rest.min(furthest), rest > furthest)
+            }
+            // A state has at least one.
+            (None, None) => (now, false),
         }
-        let furthest = rate.add(now, self.furthest);
-        let furthest = if own.is_some() { furthest.max(at) } else { furthest };
-        let at = rate.add(at, rate.span(units));
-        (at.min(furthest), at > furthest)
     }
 
     /// Returns the state in which this limit is now at `at`, after `charged` units, below 0 for a refund, to the state
     /// before. They are charged to the other limits too.
-    fn write(&self, before: &Tat, at: Tat, charged: i64, now: Micros) -> Tat {
+    fn write(&self, before: &Tat, at: Tat, rate: Rate, charged: i64, now: Micros) -> Tat {
         let (latest, others) = before.arrivals();
         let others = [&latest].into_iter().chain(others);
         let others = others
             .filter(|other| !other.is_of(self.maker) && other.ceil() > now - KEPT_PASSED)
-            .map(|other| Arrival { units: other.units.saturating_add_signed(charged).min(MAX_COUNT), ..*other });
-        let mut all: Vec<_> = [at.arrivals().0].into_iter().chain(others).collect();
+            .map(|other| other.charged(charged, now));
+        let own = Arrival { terms: Some((rate, self.furthest)), ..at.arrivals().0 };
+        let mut all: Vec<_> = [own].into_iter().chain(others).collect();
         if all.len() > 1 + MAX_OTHERS {
             // The one whose loss makes the least room.
             let nearest =
@@ -232,7 +275,7 @@ impl Reach {
         let (decision, next) = step(Some(at));
         let charged = if decision.allowed { input.cost } else { 0 };
         let next = next.or_else(|| (is_clamped && input.cost > 0).then(|| self.alone(at)));
-        (decision, next.map(|next| self.write(tat, next, charged, input.now)))
+        (decision, next.map(|next| self.write(tat, next, rate, charged, input.now)))
     }
 
     /// Returns the state with `units` charged now by `charge`, which is given the limit's own arrival time.
@@ -248,7 +291,7 @@ impl Reach {
         match state {
             Some(tat) if known.is_none() => {
                 let at = self.read(tat, rate, Span::whole(now)).0;
-                self.write(tat, charge(Some(at)), i64::try_from(units).unwrap_or(i64::MAX), now)
+                self.write(tat, charge(Some(at)), rate, i64::try_from(units).unwrap_or(i64::MAX), now)
             }
             _ => charge(known),
         }

@@ -66,10 +66,10 @@ async fn count(mut store: Authority, clock: &Arc<ManualClock>) {
         assert_eq!(admitted(&store, clock, &[small, large], times()).await, 105 + 4);
         store.forget(clock).await;
     }
-    // A state of the small limit alone would last for 100 ms. The large one admits 50, until 50 of each are its 100.
+    // A state of the small limit alone would last for 100 ms, in which each unit of the large one uses it up.
     let limits = [token_bucket("100", "1", "1h"), token_bucket("1", "10", "1s")];
     let admitted = admitted(&store, clock, &limits, (0..200).map(|number| number * SECOND / 5)).await;
-    assert_eq!(admitted, 50 + 200);
+    assert_eq!(admitted, 100 + 100);
     store.forget(clock).await;
     refuse_beside_a_hold(&store, clock).await;
 }

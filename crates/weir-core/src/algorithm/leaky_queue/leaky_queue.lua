@@ -10,7 +10,7 @@ local function leaky_queue(p, s, now, cost, max_wait, phase)
   local at, ti, tn = next_state or s, now, 0
   if at then
     ti, tn = at[1], at[2]
-    if at[3] ~= p[7] or tn >= den or at[4] then ti, tn = tat_read(at, now, p[7], p[8], p[9], p[2], p[3], den) end
+    if at[3] ~= p[7] or tn >= den or at[4] then ti, tn = tat_read(at, now, p[7], p[8], p[9], den) end
   end
   local wi, wn = span_sub(ti, tn, p[11], p[12], den)
   answer[1], answer[4], answer[6] = 1, -1, math.max(span_ceil(wi, wn) - now, 0)

@@ -158,8 +158,13 @@ fn a_queue_filled_by_a_larger_limit_is_capped_at_full() {
     assert_eq!(key.decide(&small, 0, 0), pass(2, 0, 4 * S));
     assert_eq!(key.decide(&small, 2 * S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
     assert_eq!(key.decide(&small, 2 * S, 1), pass(2, 0, 4 * S));
-    // What the larger limit admitted itself, and one more.
-    assert_eq!(key.decide(&large, 2 * S, 0), wait(10, 1, 8 * S, 9 * S));
+    // What the larger limit admitted itself.
+    assert_eq!(key.decide(&large, 2 * S, 0), wait(10, 2, 7 * S, 8 * S));
+    assert_eq!(key.decide(&large, 2 * S, 1), wait(10, 1, 8 * S, 9 * S));
+    // From now on each unit is charged to both.
+    assert_eq!(key.decide(&small, 2 * S, 1), refuse(2, 0, 2 * S, 4 * S));
+    assert_eq!(key.decide(&small, 4 * S, 1), pass(2, 0, 4 * S));
+    assert_eq!(key.decide(&large, 4 * S, 0), wait(10, 2, 7 * S, 8 * S));
 }
 
 /// The documented formulas, each computed independently of the meter, in exact fractions of a microsecond.

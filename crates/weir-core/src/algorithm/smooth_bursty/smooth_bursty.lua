@@ -3,7 +3,7 @@
 local function smooth_bursty_at(p, s, now)
   if s then
     local ti, tn = s[1], s[2]
-    if s[3] ~= p[7] or tn >= p[3] or s[4] then ti, tn = tat_read(s, now, p[7], p[8], p[9], p[1], p[2], p[3]) end
+    if s[3] ~= p[7] or tn >= p[3] or s[4] then ti, tn = tat_read(s, now, p[7], p[8], p[9], p[3]) end
     local reset = span_ceil(ti, tn) + p[10] - now
     if reset > 0 then
       if ti < now then return now, 0, reset end
