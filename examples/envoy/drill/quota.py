@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Three Envoys that decide by quotas, two replicas of Weir and a Redis, behind an open-loop load that moves. What is admitted is
-compared with the limit over every stretch of time.
+compared with the limit over every stretch of time. Then the same with quota.yaml's own behaviours, while Weir is away for longer than
+assignments last.
 
 usage: quota.py WEIR ENVOY [--rate N] [--turn SECONDS]
 """
@@ -24,6 +25,10 @@ LEAST_USED = 0.95
 CONVERGED_IN = 11.0
 # The same after a replica was killed or stopped: what it assigned is used up first (docs/rlqs.md).
 KILLED_IN, STOPPED_IN = 30.0, 25.0
+# Requests a second of each Envoy by the fallback of quota.yaml, and how many its token bucket stores.
+FALLBACK = 10
+# When the last assignment has certainly expired after Weir was killed: it is renewed every 5 s for 15 s.
+EXPIRED_IN = 16.0
 # How long a program may take until it listens.
 LISTENS_IN = 60.0
 # An answer that takes longer is slow, and so many of all answers may be: a slow machine is no outage.
@@ -130,8 +135,8 @@ class Envoy:
 
 
 class Drill:
-    def __init__(self, arguments, folder):
-        self.rate, self.turn = arguments.rate, arguments.turn
+    def __init__(self, arguments, folder, is_strict):
+        self.rate, self.turn, self.is_strict = arguments.rate, arguments.turn, is_strict
         self.programs = arguments.weir, arguments.envoy
         self.problems = []
         self.folder, self.log = folder, open(folder / "log", "wb")
@@ -166,12 +171,10 @@ class Drill:
         port = free_port()
         text = EXAMPLE.read_text().replace("port_value: 10000", f"port_value: {port}")
         text = text.replace("port_value: 9901", f"port_value: {free_port()}")
-        # Strict: what passes without an assignment is not measured.
-        text = text.replace("{ blanket_rule: ALLOW_ALL }", "{ blanket_rule: DENY_ALL }")
-        expired = text.index("expired_assignment_behavior:")
-        rest = text.index("- name: envoy.filters.http.router")
-        text = text[:expired] + "expired_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }\n" + (
-            " " * 18) + text[rest:]
+        if self.is_strict:
+            # What passes without an assignment is not measured.
+            behaviors = text[text.index("no_assignment_behavior: {"):text.index("                  - name: envoy.filters.http.router")]
+            text = text.replace(behaviors, "no_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }\n")
         # Both replicas, this Envoy's first one first.
         endpoint = "              - endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {} }} }} }}"
         ports = self.grpc[number % 2:] + self.grpc[:number % 2]
@@ -226,6 +229,28 @@ class Drill:
         loads = [asyncio.create_task(envoy.load()) for envoy in self.envoys]
         self.demands(0)
         await self.pass_turn("begin")
+        await (self.story() if self.is_strict else self.away())
+        for load in loads:
+            load.cancel()
+        self.problems += [f"{process.args[0]} has ended" for process in self.processes() if process.child.poll() is not None]
+
+    async def away(self):
+        """Weir is away: Envoys go on with their assignments, then with their fallback, until it is back."""
+        for replica in self.replicas:
+            replica.end()
+        await self.pass_turn("Weir is killed", EXPIRED_IN)
+        start = time.monotonic()
+        await self.pass_turn("the fallback of quota.yaml")
+        end = time.monotonic()
+        for number, envoy in enumerate(self.envoys):
+            admitted, due = sum(start <= moment < end for moment in envoy.admitted), FALLBACK * (end - start)
+            if not LEAST_USED * due - FALLBACK <= admitted <= due + FALLBACK:
+                self.problems.append(f"Envoy {number} admitted {admitted} by its fallback, of {due:.0f}")
+        for replica in self.replicas:
+            replica.start()
+        await self.pass_turn("Weir is back", 40, settled=KILLED_IN)
+
+    async def story(self):
         for turn in range(1, 5):
             self.demands(turn)
             await self.pass_turn(f"demand moves ({turn})", settled=CONVERGED_IN)
@@ -252,9 +277,11 @@ class Drill:
         await self.pass_turn("the other replica is shut down", 35, settled=STOPPED_IN)
         self.replicas[1].start()
         await self.pass_turn("the replica is back", settled=CONVERGED_IN)
-        for load in loads:
-            load.cancel()
-        self.problems += [f"{process.args[0]} has ended" for process in self.processes() if process.child.poll() is not None]
+        self.compare(killed, back)
+
+    def compare(self, killed, back):
+        """Compares all that was admitted with the limit. Requests to the first Envoy may fail between `killed` and `back`."""
+        first = self.envoys[1]
         excess, bound = self.excess(), (STORED + LAG) * self.rate
         print(f"over the limit of {self.rate}/s, in any stretch of time: {excess:.0f} requests, of at most {bound:.0f}: "
               f"{STORED * self.rate:.0f} stored and {LAG * self.rate:.0f} by lag")
@@ -293,19 +320,22 @@ def main():
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--turn", type=float, default=20)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        drill = Drill(arguments, Path(folder))
-        try:
-            asyncio.run(drill.run())
-        except NotListening as error:
-            drill.problems.append(str(error))
-        finally:
-            drill.end()
-        if drill.problems:
-            sys.stderr.write((Path(folder) / "log").read_text(errors="replace")[-4_000:])
-    for problem in drill.problems:
+    problems = []
+    for is_strict in (True, False):
+        with tempfile.TemporaryDirectory() as folder:
+            drill = Drill(arguments, Path(folder), is_strict)
+            try:
+                asyncio.run(drill.run())
+            except NotListening as error:
+                drill.problems.append(str(error))
+            finally:
+                drill.end()
+            if drill.problems:
+                sys.stderr.write((Path(folder) / "log").read_text(errors="replace")[-4_000:])
+            problems += drill.problems
+    for problem in problems:
         print(f"FAILED {problem}", file=sys.stderr)
-    sys.exit(bool(drill.problems))
+    sys.exit(bool(problems))
 
 
 main()
