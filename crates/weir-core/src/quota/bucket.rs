@@ -13,6 +13,9 @@ use crate::domain::Micros;
 const HYSTERESIS: u64 = 32;
 /// A returning Envoy is confirmed once there is room for its usage less this part of it (1/4).
 const MAX_SHORTFALL_DIVISOR: u64 = 4;
+/// What holders use together is from assignments alone unless it exceeds the rate by more than this part of it (1/8):
+/// measured rates vary, and stored tokens come on top.
+const MAX_EXCESS_DIVISOR: u64 = 8;
 /// Divisors of an even share: a newcomer demands at least 1/4 of it, and any other holder 1/50.
 const NEWCOMERS_FLOOR: u64 = 4;
 const FLOOR: u64 = 50;
@@ -83,6 +86,9 @@ impl Bucket {
         for id in gone {
             self.members.try_remove(id);
         }
+        if self.uses_more_than_assigned() {
+            self.members.iter_mut().for_each(|(_, member)| member.waits_until = member.waits_until.min(now));
+        }
         let demanded: u64 = self.demands(now).iter().map(|(_, quanta)| quanta * self.steps.quantum).sum();
         self.demand = demanded + self.live_of_others(now);
         Load { demand: self.demand, live, returning: self.returning(now) }
@@ -100,7 +106,7 @@ impl Bucket {
         let (steps, quantum) = (self.steps, self.steps.quantum);
         let step = |rate: u64| (rate / HYSTERESIS).max(quantum);
         let demands = self.demands(now);
-        let burst = (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1);
+        let burst = self.burst();
         // Returning holders take precedence over growing ones.
         let kept = self.live_of_others(now).max(self.returning(now).min(free));
         let divided = share.saturating_sub(kept);
@@ -189,7 +195,7 @@ impl Bucket {
                 more += member.live;
             }
         }
-        let is_unsettled = self.members.iter().any(|(_, member)| member.is_unsettled());
+        let is_unsettled = self.members.iter().any(|(_, member)| member.is_unsettled(now));
         Divided { more, is_unsettled, lacks: lacking > more + free + releasing + released }
     }
 
@@ -211,10 +217,22 @@ impl Bucket {
         parts().map(|(id, member)| (id, member.demand(self.steps, floors.0, floors.1))).collect()
     }
 
-    /// Returns the usage of returning holders that were not assigned a rate yet.
+    /// Whether some holders pass hits without an assignment, as before their server has started. Which ones is unknown,
+    /// so none continues on its own.
+    fn uses_more_than_assigned(&self) -> bool {
+        let living = self.members.iter().filter(|(_, member)| !member.has_left);
+        living.map(|(_, member)| member.allowed).sum::<u64>() > self.rate + self.rate / MAX_EXCESS_DIVISOR
+    }
+
+    /// Returns what it takes to confirm the returning holders that were not assigned a rate yet.
     fn returning(&self, now: Micros) -> u64 {
         let returning = self.members.iter().filter(|(_, member)| member.is_returning(now));
-        returning.map(|(_, member)| member.used(self.steps)).sum()
+        returning.map(|(_, member)| member.used(self.steps) + debit(self.burst(), self.steps)).sum()
+    }
+
+    /// Returns the requests that the token bucket of a holder that begins now may store.
+    fn burst(&self) -> u64 {
+        (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1)
     }
 
     /// Returns the rate that may be in use by holders that take no part.

@@ -33,7 +33,7 @@ struct Level {
     levels: Vec<usize>,
     buckets: Vec<usize>,
     demand: u64,
-    /// The usage of returning holders without an assignment of this replica.
+    /// The rate that it takes to confirm returning holders.
     returning: u64,
     /// The times of the next and of the last division below it, for a level without a parent.
     due: Micros,

@@ -15,7 +15,7 @@ const HOLDER_PRIORITY: u64 = 1 << 48;
 pub(super) struct Member {
     /// The rates of hits and of allowed hits, by its last report.
     demand: u64,
-    allowed: u64,
+    pub(super) allowed: u64,
     reports: u8,
     /// Time until which it may continue on an assignment of another replica or an earlier stream; it takes no part
     /// before.
@@ -38,14 +38,17 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Creates a holder by its first report. One that has spent for a while had an assignment from elsewhere.
+    /// Creates a holder by its first report. One that has spent for a while may have an assignment from elsewhere; one
+    /// that denies all has none to continue on.
     pub(super) fn new(usage: &Usage, timing: &QuotaTiming, now: Micros) -> Self {
-        let elapsed = usage.elapsed.max(SECOND);
+        let is_returning = usage.elapsed > 0 && (usage.allowed > 0 || usage.denied == 0);
+        // Envoy cuts the time to whole seconds: 4 s may be 4.999 s.
+        let elapsed = usage.elapsed.saturating_add(SECOND);
         Self {
             demand: rate(usage.allowed + usage.denied, elapsed),
             allowed: rate(usage.allowed, elapsed),
             reports: 1,
-            waits_until: if usage.elapsed > 0 { now + timing.ttl } else { now },
+            waits_until: if is_returning { now + timing.ttl } else { now },
             reported: now,
             last_hit: now,
             assigned: None,
@@ -109,8 +112,8 @@ impl Member {
     }
 
     /// Whether anything about it changes by time alone.
-    pub(super) fn is_unsettled(&self) -> bool {
-        self.has_left || self.assigned.is_none() || self.former.0 > 0 || self.debit.0 > 0
+    pub(super) fn is_unsettled(&self, now: Micros) -> bool {
+        !self.participates(now) || self.assigned.is_none() || self.former.0 > 0 || self.debit.0 > 0
     }
 
     pub(super) fn status(&self, member: MemberId) -> HolderStatus {

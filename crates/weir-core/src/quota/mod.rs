@@ -102,8 +102,8 @@ pub struct Load {
     pub demand: u64,
     /// The rate that may be in use.
     pub live: u64,
-    /// The rate used by returning holders without an assignment of this replica, which continue on their own for a
-    /// while.
+    /// The rate that it takes to confirm returning holders, which continue on their own for a while: what they use, and
+    /// their full token buckets.
     pub returning: u64,
 }
 

@@ -8,7 +8,8 @@ mod scarce;
 use super::*;
 
 const TTL: Micros = 15 * SECOND;
-const REPORT: Micros = 5 * SECOND;
+/// Interval between the reports of a holder, which cuts it to whole seconds in them.
+const REPORT: Micros = 5 * SECOND - SECOND / 1_000;
 const TICK: Micros = SECOND / 10;
 const REQUEST: u64 = UNITS_PER_REQUEST;
 
@@ -56,7 +57,7 @@ impl Simulation {
         let usage = Usage {
             allowed: if elapsed > 0 { demand * elapsed as u64 / SECOND as u64 } else { 1 },
             denied: 0,
-            elapsed,
+            elapsed: elapsed / SECOND * SECOND,
         };
         let member = self.divider.join(bucket, &usage, self.now);
         let report_at = self.now + REPORT - (self.holders.len() as Micros * 700_000) % REPORT;
@@ -101,7 +102,8 @@ impl Simulation {
             (holder.allowed, holder.denied, holder.admitted) =
                 (holder.allowed + spent, holder.denied + wanted - spent, holder.admitted + spent);
             if holder.report_at <= now && !holder.has_left {
-                let usage = Usage { allowed: holder.allowed as u64, denied: holder.denied as u64, elapsed: REPORT };
+                let elapsed = REPORT / SECOND * SECOND;
+                let usage = Usage { allowed: holder.allowed as u64, denied: holder.denied as u64, elapsed };
                 (holder.allowed, holder.denied, holder.report_at) = (0.0, 0.0, now + REPORT);
                 let Some(member) = holder.member else { continue };
                 match self.divider.report(holder.bucket, member, &usage, now) {
@@ -248,20 +250,62 @@ fn a_share_that_was_lowered_as_its_holder_left_counts_until_it_expires() {
 fn a_returning_holder_keeps_what_it_uses() {
     let (mut simulation, bucket) = Simulation::new(1_000);
     // Their server has restarted and lost its state.
-    let returning =
-        [(700, 5 * SECOND), (200, 5 * SECOND)].map(|(demand, elapsed)| simulation.join(bucket, demand, elapsed));
+    let returning = [700, 200].map(|demand| simulation.join(bucket, demand, REPORT));
     simulation.run(1);
     let rates = simulation.rates();
     assert!(rates[returning[0]] >= 700 && rates[returning[1]] >= 200, "{rates:?}");
     // A holder whose share another one holds continues on its own at first. Then it is assigned at most what it uses:
     // here one step, since it denies hits that it has no assignment for.
-    let late = simulation.join(bucket, 500, 5 * SECOND);
+    let late = simulation.join(bucket, 100, REPORT);
     simulation.run(4);
     assert_eq!(simulation.rates()[late], 0);
-    simulation.run(6);
+    simulation.run(3);
     assert!(simulation.rates()[late] <= 1, "{:?}", simulation.rates());
-    simulation.run(8);
-    assert!(simulation.rates()[late] >= 300, "{:?}", simulation.rates());
+    simulation.run(11);
+    assert!(simulation.rates()[late] >= 100, "{:?}", simulation.rates());
+}
+
+#[test]
+fn holders_that_passed_all_before_their_server_started_are_assigned_at_once() {
+    for (requests, demands) in [(1_000, &[2_000][..]), (5_000, &[1_000; 10]), (1_000, &[400, 400, 400])] {
+        let (mut simulation, bucket) = Simulation::new(requests);
+        for demand in demands {
+            simulation.join(bucket, *demand, REPORT);
+            // Each reports at a time of its own.
+            (0..4).for_each(|_| simulation.step());
+        }
+        simulation.run(2);
+        let (rates, even) = (simulation.rates(), requests / demands.len() as u64);
+        assert!(rates.iter().all(|rate| *rate >= even * 9 / 10), "{rates:?} of {requests}");
+    }
+}
+
+#[test]
+fn a_holder_that_denied_all_before_its_server_started_is_a_newcomer() {
+    let mut divider = Divider::new(QuotaTiming::default());
+    let level = divider.add_level(None, 1_000 * REQUEST);
+    divider.set_budget(level, 1_000 * REQUEST, 0);
+    let bucket = divider.add_bucket(level);
+    divider.join(bucket, &Usage { allowed: 0, denied: 5_000, elapsed: 4 * SECOND }, 0);
+    let mut changes = Vec::new();
+    divider.tick(0, &mut changes);
+    assert!(changes[0].assignment.rate >= 800 * REQUEST, "{changes:?}");
+}
+
+#[test]
+fn what_returning_holders_are_said_to_need_confirms_them() {
+    let mut divider = Divider::new(QuotaTiming::default());
+    let level = divider.add_level(None, 500 * REQUEST);
+    let bucket = divider.add_bucket(level);
+    for _ in 0..2 {
+        divider.join(bucket, &Usage { allowed: 50, denied: 100, elapsed: 4 * SECOND }, 0);
+    }
+    let mut changes = Vec::new();
+    divider.tick(0, &mut changes);
+    divider.set_budget(level, divider.load(level).returning, 0);
+    divider.tick(0, &mut changes);
+    let rates: Vec<u64> = changes.iter().map(|change| change.assignment.rate / REQUEST).collect();
+    assert_eq!(rates, [10, 10]);
 }
 
 #[test]

@@ -36,8 +36,8 @@ use crate::{
 const START: Micros = 1_790_000_000 * SECOND;
 /// Time step of the simulated Envoys.
 const TICK: Duration = Duration::from_millis(50);
-/// Interval between the reports of an Envoy.
-const REPORTS: Duration = Duration::from_secs(5);
+/// Interval between the reports of an Envoy, which cuts it to whole seconds in them.
+const REPORTS: Duration = Duration::from_millis(4_999);
 
 /// The virtual time of the runtime.
 #[derive(Clone, Copy, Debug)]
@@ -268,7 +268,7 @@ impl Envoy {
     }
 
     fn report(&mut self, replicas: &[Option<Replica>]) {
-        let now = Instant::now();
+        let now = if self.reported.is_some() { self.reports_at } else { Instant::now() };
         self.reports_at = now + REPORTS;
         let Some(replica) = &replicas[self.replica] else { return };
         let is_new = self.session.is_none();
