@@ -20,7 +20,7 @@ use weir_core::{
 };
 use weir_store::{Store, StoreError};
 
-use super::{Descriptor, DescriptorsRequest, Invalid, Limiter, PolicyHandle};
+use super::{Descriptor, DescriptorsRequest, Limiter, PolicyHandle};
 
 /// The demand of a replica that demands a whole limit. The demand bucket has room for `MAX_DEMANDS` of them.
 pub const WHOLE_DEMAND: u64 = 1 << 20;
@@ -105,25 +105,18 @@ impl QuotaLevel {
 
 impl<S: Store> Limiter<S> {
     /// Returns the limits of a bucket, which is named as a descriptor is: by its entries, in their order.
-    ///
-    /// # Errors
-    /// Never: a bucket is a single descriptor.
-    pub fn quota_path(
-        &self,
-        handle: &PolicyHandle,
-        domain: &str,
-        entries: Vec<(String, String)>,
-    ) -> Result<QuotaPath, Invalid> {
+    pub fn quota_path(&self, handle: &PolicyHandle, domain: &str, entries: Vec<(String, String)>) -> Option<QuotaPath> {
         let descriptor = Descriptor { entries, hits: 0, over: None };
         let query = DescriptorsRequest { domain: domain.to_owned(), descriptors: vec![descriptor] };
-        let resolved = query.resolve(&handle.policy)?;
-        let Some(domain) = resolved.domain else { return Ok(QuotaPath::default()) };
+        // One descriptor is never too many.
+        let resolved = query.resolve(&handle.policy).ok()?;
+        let Some(domain) = resolved.domain else { return Some(QuotaPath::default()) };
         let is_rate = |limit: &Limit| limit.params.as_concurrency().is_none();
         let enforced = resolved.enforced().filter(|(_, matched)| !domain.shadow && is_rate(matched.limit));
         let banned = resolved.banned().map(|key| QuotaLevel::new(&key, key.depth() as u8, domain.anchor, &BANNED));
         let levels = enforced.map(|(key, matched)| QuotaLevel::new(key, matched.depth, domain.anchor, matched.limit));
         let levels = banned.into_iter().chain(levels).flatten().collect();
-        Ok(QuotaPath { levels, on_store_failure: domain.on_store_failure })
+        Some(QuotaPath { levels, on_store_failure: domain.on_store_failure })
     }
 
     /// Serves a renewal of a part of a level.

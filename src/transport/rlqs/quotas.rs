@@ -112,16 +112,9 @@ impl<S: Store> Quotas<S> {
         self.metrics.used(domain, &report.usage);
         let now = self.now();
         let mut state = self.lock();
-        let number = match state.find(domain, report.bucket) {
-            Some(number) => number,
-            None => {
-                // `add` takes the lock itself.
-                drop(state);
-                let Some(number) = self.add(domain, report.bucket) else { return };
-                state = self.lock();
-                number
-            }
-        };
+        // Under one lock: a new bucket without streams would be swept before it has the report.
+        let found = state.find(domain, report.bucket);
+        let Some(number) = found.or_else(|| self.add(&mut state, domain, report.bucket)) else { return };
         match state.report(stream, number, &report.usage, now) {
             Ok(Some(action)) => wire::put_action(state.id(number), action, self.ttl_seconds(), out),
             Ok(None) => self.joined.notify_one(),
@@ -142,17 +135,16 @@ impl<S: Store> Quotas<S> {
     }
 
     /// Returns the number of a bucket whose id is new, or has its entries in another order.
-    fn add(&self, domain: usize, id: &[u8]) -> Option<u32> {
+    fn add(&self, state: &mut QuotaState, domain: usize, id: &[u8]) -> Option<u32> {
         let Some(entries) = wire::entries(id) else {
             self.metrics.unreadable.increment(1);
             return None;
         };
         let id = wire::id_of(&entries);
-        let mut state = self.lock();
         if let Some(number) = state.find(domain, &id) {
             return Some(number);
         }
-        // Locked before the limits are read: `follow_policy` finds the bucket if they change.
+        // The state is locked before the limits are read: `follow_policy` finds the bucket if they change.
         let path = self.path(domain, &entries)?;
         state.add(domain, id.into(), path, self.now()).inspect_err(|Full| self.full()).ok()
     }
@@ -166,8 +158,7 @@ impl<S: Store> Quotas<S> {
             // Which domains there are is unknown: an Envoy keeps its assignment, or does what it does without one.
             return None;
         }
-        // One bucket is never too many descriptors.
-        self.limiter.quota_path(&handle, domain, entries).ok()
+        self.limiter.quota_path(&handle, domain, entries)
     }
 
     /// Divides and renews until the future is dropped.
