@@ -166,6 +166,7 @@ fn incompatible_variables_stop_the_start() {
         ("GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT is not set"),
         ("REDIS_TLS=true", "REDIS_TLS: a unix socket is not encrypted"),
         ("LOG_LEVEL=loud", "LOG_LEVEL is not a level of that service"),
+        ("WEIR_CONFIG=/etc/weir/weir.yaml", "WEIR_CONFIG: no settings file is read"),
     ] {
         let run = Setup::ratelimit().variables(variables).run();
         assert!(run.code == 2 && run.err.contains(expected), "{variables}: {run:?}");
@@ -184,6 +185,12 @@ fn incompatible_variables_stop_the_start() {
     }
     let run = setup.variables("RUNTIME_WATCH_ROOT=false").run();
     assert!(run.code == 2 && !run.err.contains("config.yaml"), "{run:?}");
+    let setup = Setup::ratelimit();
+    fs::create_dir_all(setup.path("root/config")).expect("a directory");
+    let root = setup.path("root");
+    let mut setup = setup.env("RUNTIME_ROOT", root.to_str().expect("a path")).env("WEIR_LIMITS_ALLOW_EMPTY", "false");
+    let run = setup.run();
+    assert!(run.code != 0 && run.err.contains("contains no policy file"), "{run:?}");
     let run = Setup::ratelimit().arg("--help").run();
     assert!(run.code == 2 && run.err.contains("takes no arguments"), "{run:?}");
 }

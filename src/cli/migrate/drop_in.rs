@@ -11,7 +11,7 @@ use weir_settings::file::is_set;
 use super::{Environment, Failure, translate};
 use crate::{
     cli::{CommandResult, serve, signals::EarlyHangups, variables},
-    config::{Settings, variable},
+    config::{FILE_VARIABLE, Settings, variable},
     telemetry,
 };
 
@@ -30,6 +30,9 @@ pub(crate) fn serve_drop_in() -> CommandResult {
     let environment = Environment::of_process(variables());
     let translation = translate::translate(&environment).map_err(Failure)?;
     let mut obstacles: Vec<_> = translation.required().map(str::to_owned).collect();
+    if env::var_os(FILE_VARIABLE).is_some_and(|file| !file.is_empty()) {
+        obstacles.push(format!("{FILE_VARIABLE}: no settings file is read; name settings by WEIR_… variables"));
+    }
     let is_overridden =
         |key: &str| translate::DEFAULTS.iter().any(|(name, ..)| *name == key) && env::var_os(variable(key)).is_some();
     let values = translation.values().filter(|(key, _)| !is_overridden(key));

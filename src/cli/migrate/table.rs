@@ -246,7 +246,7 @@ pub(super) const TABLE: &[Variable] = &[
     Variable::new(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         Setting("store.near_cache.enabled"),
-        "remembers refusals for `store.near_cache.max_age`, not until their window ends; not with `charge: over_limit_only`, nor of requests that meet a rule with `shadow_mode`. `store.near_cache.max_entries` is its size",
+        "remembers refusals for `store.near_cache.max_age`, not until their window ends; not with `charge: over_limit_only`. `store.near_cache.max_entries` is its size",
     ),
     Variable::new(
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",

@@ -21,7 +21,8 @@ const SHORTEST_AGE: Micros = SECOND / 10;
 const LONGEST_AGE: Micros = 366 * DAY;
 const LONGEST_GRACE: Micros = DAY;
 /// Settings that envoyproxy/ratelimit has no variable for, with its behaviour and where that comes from.
-pub(super) const DEFAULTS: [(&str, &str, &str); 2] = [
+pub(super) const DEFAULTS: [(&str, &str, &str); 3] = [
+    ("limits_allow_empty", "true", "as envoyproxy/ratelimit does"),
     ("grpc.max_message_bytes", "4194304", "the bound of gRPC in Go"),
     ("reset", "authenticated", "envoyproxy/ratelimit has no resets"),
 ];
@@ -66,7 +67,6 @@ fn limits(environment: &Environment, translation: &mut Translation) -> Result<()
         path.push_str(part);
     }
     let remark = from(environment, &NAMES);
-    translation.set("limits_allow_empty", "true", "as envoyproxy/ratelimit does");
     translation.set("limits", path, format!("{remark}; its *.yaml and *.yml, none of deeper directories."));
     Ok(())
 }
@@ -120,7 +120,8 @@ fn tls(environment: &Environment, translation: &mut Translation) -> Result<(), S
     if environment.text(CLIENTS).is_some() {
         translation.copy(environment, &[CLIENTS, "GRPC_CLIENT_TLS_SAN"]);
         translation.advise(format!(
-            "{CLIENTS}: clients with a certificate may check; for /metrics and resets say in auth.file who may"
+            "{CLIENTS}: clients with a certificate may check; for /metrics and resets say in auth.file who may. The port of \
+             /json is not encrypted and takes no certificates: it needs a token of auth.file"
         ));
     }
     Ok(())
