@@ -8,7 +8,7 @@ use crate::{
     tokens::{by, caller, token},
 };
 
-const POLICY: &str = "lease: true\nschema: { user: { children: { '*': { limits: [ \
+const POLICY: &str = "lease: { ttl: 1m }\nschema: { user: { children: { '*': { limits: [ \
                       { fixed_window: { count: 1000, period: 1d } } ] } } }, \
                       plain: { limits: [ { fixed_window: { count: 10, period: 1d }, lease: false } ] }, \
                       queue: { limits: [ { leaky_queue: { count: 10, period: 1s } } ] } }";
@@ -46,7 +46,7 @@ async fn a_client_gets_terms_and_is_granted_units() {
     let answers =
         ask(&server, None, vec![alex(OF_ALEX), alex(LeaseRequest { sequence: 2, want: 50, ..OF_ALEX })]).await;
     let terms = answers[0].terms.as_ref().expect("terms");
-    assert_eq!(terms.ttl.map(|ttl| ttl.nanos), Some(250_000_000));
+    assert_eq!(terms.ttl.map(|ttl| (ttl.seconds, ttl.nanos)), Some((60, 0)));
     assert_eq!(grant(&answers[0]).units, 0, "it wanted none");
     assert!(answers[1].grant.is_none(), "not under another generation: {:?}", answers[1]);
     let generation = terms.generation;
