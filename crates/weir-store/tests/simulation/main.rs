@@ -30,8 +30,39 @@ use self::{case::Case, record::Figures, world::World};
 
 /// Minimum number of seeds, however slow the machine is.
 const LEAST_SEEDS: u64 = 24;
+/// Kinds of faults that the first [`LEAST_SEEDS`] seeds have, whatever the machine.
+const CERTAIN: [&str; 17] = [
+    "connection lost after the command",
+    "connection lost before the command",
+    "drain",
+    "failover of a master that is gone",
+    "failover of a master that lives",
+    "long delay",
+    "machine lost",
+    "new policy",
+    "partition",
+    "pause",
+    "pause longer than a ttl",
+    "planned failover of a Cluster",
+    "process killed",
+    "scripts lost",
+    "slots move",
+    "stalled after the command",
+    "stalled before the command",
+];
 /// Number of seeds with clients that hold leases.
 const WITH_CLIENTS: u64 = 10;
+/// Kinds of faults that these have.
+const CERTAIN_WITH_CLIENTS: [&str; 8] = [
+    "abandoned call",
+    "drain",
+    "new policy",
+    "partition",
+    "pause longer than a ttl",
+    "request for a lease sent again",
+    "reset",
+    "scripts lost",
+];
 /// Duration in seconds of the run from seed 0.
 const SECONDS: u64 = 60;
 /// Minimum percentage that several replicas admit of what one limiter would admit.
@@ -68,6 +99,12 @@ impl Total {
             self.calm = [self.calm[0] + run.admitted, self.calm[1] + run.exact];
         }
     }
+
+    /// Requires that faults of these kinds have occurred.
+    fn require(&self, kinds: &[&str]) {
+        let missing: Vec<_> = kinds.iter().filter(|kind| !self.figures.faults.contains_key(**kind)).collect();
+        assert!(missing.is_empty(), "never occurred: {missing:?}");
+    }
 }
 
 impl fmt::Display for Total {
@@ -77,6 +114,7 @@ impl fmt::Display for Total {
             checks,
             admitted,
             leased,
+            granted,
             held,
             settled,
             degraded,
@@ -88,6 +126,7 @@ impl fmt::Display for Total {
         } = &self.figures;
         writeln!(f, "{} schedules, {events} events, {checks} checks, {calls} calls of the script", self.schedules)?;
         writeln!(f, "{admitted} admitted, {leased} of them from leases; {degraded} degraded, {failed} failed")?;
+        writeln!(f, "{granted} units granted to clients")?;
         writeln!(f, "{held} reservations held, {settled} settled; {clean_stops} clean stops")?;
         if let Some((worst, seed)) = self.worst {
             let share = self.calm[0] as f64 * 100.0 / self.calm[1] as f64;
@@ -135,6 +174,11 @@ impl Seeds {
         }
     }
 
+    /// Whether these are the seeds from 0, at least [`LEAST_SEEDS`].
+    fn are_from_zero(&self) -> bool {
+        self.only.is_none() && self.first == 0
+    }
+
     fn stop(&self) {
         self.is_over.store(true, Relaxed);
     }
@@ -173,6 +217,8 @@ fn clients_with_leases_break_no_promise() {
         total.add(seed, &case, &figures);
     }
     println!("{total}");
+    total.require(&CERTAIN_WITH_CLIENTS);
+    assert!(total.figures.granted > 0, "clients are granted nothing");
 }
 
 #[test]
@@ -194,8 +240,12 @@ fn no_schedule_breaks_a_promise() {
         let cores = thread::available_parallelism().map_or(1, Into::into);
         (0..cores).for_each(|_| drop(scope.spawn(work)));
     });
-    println!("{}", total.lock());
+    let total = total.into_inner();
+    println!("{total}");
     if let Some((after, why)) = found.into_inner() {
         panic!("after {after:?}: {why}");
+    }
+    if seeds.are_from_zero() {
+        total.require(&CERTAIN);
     }
 }

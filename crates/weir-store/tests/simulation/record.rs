@@ -36,6 +36,8 @@ pub struct Figures {
     pub admitted: u64,
     /// Checks admitted from leases.
     pub leased: u64,
+    /// Units granted to the leases of clients.
+    pub granted: u64,
     /// Reservations made or extended, and reservations settled.
     pub held: u64,
     pub settled: u64,
@@ -58,6 +60,7 @@ impl Figures {
             (&mut self.checks, other.checks),
             (&mut self.admitted, other.admitted),
             (&mut self.leased, other.leased),
+            (&mut self.granted, other.granted),
             (&mut self.held, other.held),
             (&mut self.settled, other.settled),
             (&mut self.degraded, other.degraded),

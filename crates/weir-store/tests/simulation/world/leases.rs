@@ -151,6 +151,8 @@ impl World {
     /// Handles an answer to a client. Returns whether the client was waiting for it.
     pub fn told(&mut self, answer: &Answer) -> bool {
         let Some(Asked { owner, user, sent, .. }) = self.asked.remove(&answer.check) else { return false };
+        let grant = answer.lease.as_ref().and_then(|lease| lease.grant);
+        self.record.figures.granted += grant.map_or(0, |grant| grant.units);
         let Some((client, now)) = self.client(owner) else { return false };
         let (machine, balance) = &mut client.leases[user];
         let given_back = match &answer.lease {
