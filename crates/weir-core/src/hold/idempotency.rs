@@ -3,7 +3,7 @@
 use super::{Outcome, Record, Reservation, Reservations, reservation};
 use crate::{
     domain::Micros,
-    plan::{Decisions, Plan, no_room, peek},
+    plan::{Decisions, Plan, peek},
 };
 
 /// The id of a request, by which a store recognizes a repetition.
@@ -63,14 +63,14 @@ pub fn decide_with_holds(
             let (decisions, outcome) = reservation::decide(plan, states, now);
             (decisions, outcome, Idempotency::Repeated)
         }
-        None if !states.make_room(&[]) => (stand(states).iter().map(no_room).collect(), refused, Idempotency::First),
         None => {
             let (decisions, outcome) = reservation::decide(plan, states, now);
             let is_reserved = matches!(outcome, Some(Outcome::Reserved { .. }));
             // A request that charges nothing is decided again, so there are no more records than requests that the
             // limits admit.
             let has_charged = is_reserved || outcome.is_none() && plan.charges(&decisions);
-            if has_charged {
+            // Without room for the answer it is not remembered: a record never refuses a request.
+            if has_charged && states.make_room(None) {
                 let (fingerprint, until) = (request.fingerprint, now + request.window);
                 let decisions = decisions[..].into();
                 states.put_record(&request.name, Record::Answered { fingerprint, decisions, is_reserved, until });

@@ -203,8 +203,9 @@ pub trait Reservations: Ledgers {
     /// Returns the record of this name, even if it has expired.
     fn record(&self, name: &[u8]) -> Option<Record>;
 
-    /// Makes room for a new record, and for ledgers of these levels. `false` if there is none.
-    fn make_room(&mut self, levels: &[usize]) -> bool;
+    /// Makes room for a new record: of a reservation on these levels, with their ledgers, or of an answer (`None`).
+    /// `false` if there is none.
+    fn make_room(&mut self, held: Option<&[usize]>) -> bool;
 
     /// Stores a record until it expires. Room for a new one must have been made.
     fn put_record(&mut self, name: &[u8], record: Record);
@@ -274,7 +275,7 @@ fn reserve(
             has_room = false;
         }
     }
-    if !has_room || !states.make_room(&holds) {
+    if !has_room || !states.make_room(Some(&holds)) {
         decisions.iter_mut().for_each(|decision| *decision = no_room(decision));
         return (decisions, Outcome::Refused);
     }

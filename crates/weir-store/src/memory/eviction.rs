@@ -22,7 +22,7 @@ pub enum WhenFull {
     Deny,
     /// Allows the request if its limits would allow a new key, without storing its state.
     Allow,
-    /// Evicts a live state: the one that expires first in a sample.
+    /// Evicts a live state: the one that expires first in a sample. Or an answer to a request with an id.
     Evict,
 }
 
@@ -40,20 +40,20 @@ impl WhenFull {
 pub(super) type Guards<'a> = [(usize, MutexGuard<'a, Shard>)];
 
 impl<C: Clock> MemoryStore<C> {
-    /// Evicts the live state that expires first in a sample. The sample is taken from the fullest of a few shards, so
-    /// that many keys below one anchor evict each other first. States that the plan itself has found are spared.
+    /// Evicts the live state that expires first in a sample, or an answer ([`Shard::evict`]). The sample is
+    /// taken from the fullest of a few shards, so that many keys below one anchor evict each other first. States that the plan itself has found are spared.
     /// Returns `false` if nothing could be evicted.
     pub(super) fn evict(&self, locked: &mut Guards<'_>, found: &[LocatedState]) -> bool {
         let turn = self.next_evicted.fetch_add(1, Ordering::Relaxed);
         let shards = self.shards.len();
         let others = (0..shards.min(MAX_SHARDS_SEARCHED))
             .filter_map(|offset| self.shards[(turn + offset) % shards].try_lock())
-            .filter(|shard| shard.len() > 0)
+            .filter(|shard| shard.evictable() > 0)
             .take(SHARDS_SAMPLED);
-        let other = others.max_by_key(|shard| shard.len());
-        let most = other.as_ref().map_or(0, |shard| shard.len());
+        let other = others.max_by_key(|shard| shard.evictable());
+        let most = other.as_ref().map_or(0, |shard| shard.evictable());
         let mut evict_locked = |least: usize| {
-            let full = locked.iter_mut().enumerate().filter(|(_, (_, shard))| shard.len() >= least);
+            let full = locked.iter_mut().enumerate().filter(|(_, (_, shard))| shard.evictable() >= least);
             let mut full = full.map(|(guard, (_, shard))| {
                 let spared = |slot| found.iter().any(|found| found.guard == guard && found.slot == Some(slot));
                 self.evict_from(shard, turn, spared)

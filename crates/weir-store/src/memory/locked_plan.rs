@@ -2,7 +2,7 @@
 
 mod holds;
 
-use std::{hint::spin_loop, sync::atomic::Ordering};
+use std::{cell::Cell, hint::spin_loop, sync::atomic::Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -43,7 +43,8 @@ pub(super) struct LockedPlan<'s, 'p, C> {
     added: usize,
     /// There may be holds on the plan's states.
     is_held: bool,
-    lacks_capacity: bool,
+    /// Whether the plan's own levels or holds lacked room.
+    lacks_capacity: Cell<bool>,
     now: Micros,
 }
 
@@ -70,7 +71,7 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
             room: 0,
             added: 0,
             is_held: false,
-            lacks_capacity: false,
+            lacks_capacity: Cell::new(false),
             now: 0,
         }
     }
@@ -194,7 +195,7 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
         if self.room > 0 {
             self.release_room();
         }
-        if self.lacks_capacity {
+        if self.lacks_capacity.get() {
             self.store.capacity_misses.fetch_add(1, Ordering::Relaxed);
         }
         if self.added > 0 && self.store.clock.is_monotonic() {
@@ -243,14 +244,18 @@ impl<C: Clock> States for LockedPlan<'_, '_, C> {
 
     fn has_room(&self, count: usize) -> bool {
         let MemorySettings { max_keys, when_full, .. } = self.store.settings;
-        when_full != WhenFull::Deny || self.store.keys.load(Ordering::Relaxed) + count <= max_keys
+        let has_room = when_full != WhenFull::Deny || self.store.keys.load(Ordering::Relaxed) + count <= max_keys;
+        if !has_room {
+            self.lacks_capacity.set(true);
+        }
+        has_room
     }
 
     fn reserve(&mut self, count: usize) -> bool {
         let reserved = if self.store.reserve_capacity(count) {
             count
         } else {
-            self.lacks_capacity = true;
+            self.lacks_capacity.set(true);
             match self.store.settings.when_full {
                 WhenFull::Allow => self.store.reserve_up_to(count),
                 WhenFull::Evict => match self.evict(count) {

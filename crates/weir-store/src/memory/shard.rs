@@ -113,6 +113,11 @@ impl Shard {
         self.slots.len()
     }
 
+    /// Returns the number of its states and answers.
+    pub(super) fn evictable(&self) -> usize {
+        self.len() + self.holds.as_ref().map_or(0, |holds| holds.answers())
+    }
+
     /// Returns the capacity used by its states, ledgers and records.
     #[inline]
     pub(super) fn weight(&self) -> usize {
@@ -164,9 +169,20 @@ impl Shard {
         dropped + before - self.slots.len()
     }
 
-    /// Evicts the state that expires first of `count` states chosen by `turn`, except spared ones. Returns `false` if
-    /// all are spared.
+    /// Evicts the state that expires first of `count` states chosen by `turn`, except spared ones; or an answer, if
+    /// there are more answers than states, or no other state. Returns `false` if there is neither.
     pub(super) fn evict(&mut self, turn: usize, count: usize, spared: impl Fn(usize) -> bool) -> bool {
+        let has_more_answers = self.evictable() > 2 * self.len();
+        (has_more_answers && self.evict_answer(count))
+            || self.evict_state(turn, count, spared)
+            || self.evict_answer(count)
+    }
+
+    fn evict_answer(&mut self, count: usize) -> bool {
+        self.holds.as_mut().is_some_and(|holds| holds.evict_answer(count))
+    }
+
+    fn evict_state(&mut self, turn: usize, count: usize, spared: impl Fn(usize) -> bool) -> bool {
         let length = self.slots.len();
         let start = spread(turn as u32) as usize % length.max(1);
         let compared = (0..count.min(length)).map(|next| (start + next) % length).filter(|slot| !spared(*slot));

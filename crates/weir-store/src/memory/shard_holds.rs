@@ -21,6 +21,8 @@ const SWEEP_EVERY: (Micros, Micros) = (SECOND, 10);
 pub(super) struct ShardHolds {
     ledgers: HashMap<Box<[u8]>, Kept, RandomState>,
     records: HashMap<Box<[u8]>, Recorded, RandomState>,
+    /// Number of the records that are answers.
+    answers: usize,
     /// Capacity used by all ledgers and records.
     weight: usize,
     next_sweep: Micros,
@@ -39,6 +41,12 @@ struct Recorded {
     record: Record,
     anchor_end: u16,
     weight: u32,
+}
+
+impl Recorded {
+    fn is_answer(&self) -> bool {
+        matches!(self.record, Record::Answered { .. })
+    }
 }
 
 impl ShardHolds {
@@ -90,8 +98,21 @@ impl ShardHolds {
         let key = joined(anchor_path, name);
         let weight = weight(key.len() + allocated_bytes(&record));
         let recorded = Recorded { record, anchor_end: anchor_path.len() as u16, weight };
+        self.answers += usize::from(recorded.is_answer());
         let before = self.records.insert(key[..].into(), recorded);
+        self.answers -= usize::from(before.as_ref().is_some_and(Recorded::is_answer));
         self.weight = self.weight + weight as usize - before.map_or(0, |before| before.weight as usize);
+    }
+
+    /// Evicts the answer that expires first of `count` answers. Returns `false` if there is none.
+    pub(super) fn evict_answer(&mut self, count: usize) -> bool {
+        let answers = self.records.iter().filter(|(_, recorded)| recorded.is_answer()).take(count.min(self.answers));
+        let first = answers.min_by_key(|(_, recorded)| recorded.record.expires()).map(|(key, _)| key.clone());
+        let Some(evicted) = first.and_then(|key| self.records.remove(&key)) else { return false };
+        self.answers -= 1;
+        self.weight -= evicted.weight as usize;
+        shrink(&mut self.records);
+        true
     }
 
     /// Drops expired holds on the states of exactly the key `path`, and with `subtree` of those below it; otherwise
@@ -133,6 +154,7 @@ impl ShardHolds {
         };
         self.ledgers.retain(|_, kept| stays(kept.expires, kept.weight));
         self.records.retain(|_, recorded| stays(recorded.record.expires(), recorded.weight));
+        self.answers = self.records.values().filter(|recorded| recorded.is_answer()).count();
         self.weight -= freed;
         shrink(&mut self.ledgers);
         shrink(&mut self.records);
@@ -146,6 +168,11 @@ impl ShardHolds {
 
     pub(super) fn len(&self) -> usize {
         self.ledgers.len() + self.records.len()
+    }
+
+    /// Returns the number of the records that are answers.
+    pub(super) fn answers(&self) -> usize {
+        self.answers
     }
 
     /// Returns the number of entries that fit its memory.

@@ -14,7 +14,7 @@ use super::*;
 use weir_core::{
     algorithm::{Bounds, find},
     domain::{Charge, Decision, ManualClock, key::MAX_SEGMENTS, time::SECOND},
-    hold::{Hold, HoldId, RequestId},
+    hold::{Hold, HoldId, Idempotency, OnExpiry, Outcome, RequestId, Reservation, Step},
     plan::{Level, Limit, Origin},
 };
 

@@ -30,11 +30,11 @@ impl<'p, C> LockedPlan<'_, 'p, C> {
     {
         let count = records + levels.filter(|index| !self.has_ledger(*index)).count();
         if count > 0 && !self.store.reserve_capacity(count) {
-            self.lacks_capacity = true;
             // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
             if self.store.settings.when_full != WhenFull::Evict || !self.evict(count) {
                 return false;
             }
+            self.lacks_capacity.set(true);
         }
         self.room += count;
         true
@@ -89,8 +89,13 @@ impl<C: Clock> Reservations for LockedPlan<'_, '_, C> {
         self.guards[guard].1.holds()?.record(anchor_path, name).cloned()
     }
 
-    fn make_room(&mut self, levels: &[usize]) -> bool {
-        self.reserve_room(levels.iter().copied(), 1)
+    fn make_room(&mut self, held: Option<&[usize]>) -> bool {
+        let has_room = self.reserve_room(held.unwrap_or_default().iter().copied(), 1);
+        // A request whose answer has no room is decided all the same.
+        if !has_room && held.is_some() {
+            self.lacks_capacity.set(true);
+        }
+        has_room
     }
 
     fn put_record(&mut self, name: &[u8], record: Record) {

@@ -99,3 +99,71 @@ fn holds_and_stored_answers_take_places_by_their_size() {
     store.sweep(store.shard_count());
     assert_eq!(store.stats().keys, 0);
 }
+
+/// Returns a full store, and a key of its own that has used one of 100 units.
+fn full_store(when_full: WhenFull) -> (MemoryStore<Arc<ManualClock>>, Limit, Key) {
+    let (limit, known) = (per_second("100", "31d"), key(&["known", "a"]));
+    let store = MemoryStore::new(MemorySettings { max_keys: MOST, when_full }, Arc::new(ManualClock::new(0)));
+    ask(&store, &limit, &known, &[2]);
+    for user in 0..MOST {
+        ask(&store, &limit, &key(&["user", &user.to_string()]), &[2]);
+    }
+    assert_eq!(store.stats().keys, MOST);
+    (store, limit, known)
+}
+
+fn ask_with_id(store: &MemoryStore<Arc<ManualClock>>, limit: &Limit, key: &Key, id: usize) -> Verdict {
+    let request = RequestId { name: id.to_be_bytes()[..].into(), fingerprint: [0; 8], window: SECOND };
+    let mut plan = Plan::new([Level::new(key, 2, 2, limit, 1)].into_iter().collect(), Charge::AllOrNothing, None);
+    plan.request = Some(&request);
+    store.verdict(&plan)
+}
+
+#[test]
+fn an_answer_without_room_refuses_no_check_and_is_not_remembered() {
+    for when_full in [WhenFull::Deny, WhenFull::Allow] {
+        let (store, limit, known) = full_store(when_full);
+        let before = store.stats().capacity_misses;
+        for (id, remaining) in [(1, 98), (2, 97), (2, 96)] {
+            let verdict = ask_with_id(&store, &limit, &known, id);
+            assert!(verdict.decisions[0].allowed, "{when_full:?}");
+            assert_eq!((verdict.decisions[0].remaining, verdict.idempotency), (remaining, Idempotency::First));
+        }
+        assert_eq!(store.stats().capacity_misses, before, "{when_full:?}: these checks needed no room");
+        let new = ask_with_id(&store, &limit, &key(&["new", "a"]), 3);
+        assert_eq!(new.decisions[0].allowed, when_full == WhenFull::Allow);
+        assert_eq!(store.stats().capacity_misses, before + 1);
+    }
+}
+
+#[test]
+fn answers_give_way_to_states_and_to_each_other_where_the_rule_is_to_evict() {
+    let (store, limit, known) = full_store(WhenFull::Evict);
+    for id in 0..4 * MOST {
+        let verdict = ask_with_id(&store, &limit, &key(&["user", &format!("with {id}")]), id);
+        assert!(verdict.decisions[0].allowed, "{id}");
+        let stats = store.stats();
+        assert!(stats.keys <= MOST, "{}", stats.keys);
+    }
+    assert_eq!(ask_with_id(&store, &limit, &known, 4 * MOST).idempotency, Idempotency::First);
+    assert_eq!(ask_with_id(&store, &limit, &known, 4 * MOST).idempotency, Idempotency::Repeated);
+    let states: usize = store.shards.iter().map(|shard| shard.lock().len()).sum();
+    assert!(states > MOST / 4, "{states} of {MOST} places are left to states");
+}
+
+#[test]
+fn a_reservation_that_full_memory_refuses_is_counted() {
+    for when_full in [WhenFull::Deny, WhenFull::Allow] {
+        let (store, limit, known) = full_store(when_full);
+        let before = store.stats().capacity_misses;
+        for (number, key) in [known, key(&["new", "a"])].iter().enumerate() {
+            let step = Step::Reserve { ttl: SECOND, on_expiry: OnExpiry::Keep };
+            let mut plan =
+                Plan::new([Level::new(key, 2, 2, &limit, 1)].into_iter().collect(), Charge::AllOrNothing, None);
+            plan.reservation = Some(Reservation { name: b"a", step });
+            let outcome = store.verdict(&plan).reservation;
+            assert_eq!(outcome.as_deref(), Some(&Outcome::Refused), "{when_full:?}");
+            assert_eq!(store.stats().capacity_misses, before + 1 + number, "{when_full:?}");
+        }
+    }
+}
