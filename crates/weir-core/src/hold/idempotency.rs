@@ -2,8 +2,8 @@
 
 use super::{Outcome, Record, Reservation, Reservations, reservation};
 use crate::{
-    domain::Micros,
-    plan::{Decisions, Plan, peek},
+    domain::{Decision, Micros},
+    plan::{Decisions, Plan, passes, peek},
 };
 
 /// The id of a request, by which a store recognizes a repetition.
@@ -45,12 +45,15 @@ pub fn decide_with_holds(
         |states: &_| (0..plan.levels().len()).map(|index| peek(plan, states, index, now)).collect::<Decisions>();
     let refused = plan.reservation.map(|_| Outcome::Refused);
     match states.record(&request.name).filter(|record| record.expires() > now) {
-        Some(Record::Answered { fingerprint, decisions, is_reserved, .. })
+        Some(Record::Answered { fingerprint, levels, has_passed, decisions, is_reserved, until })
             if fingerprint == request.fingerprint && is_reserved == plan.reservation.is_some() =>
         {
-            // If the policy has other limits since, the answer contains their previews.
-            let is_same = decisions.len() == plan.levels().len();
-            let decisions = if is_same { decisions.to_vec().into() } else { stand(states) };
+            let is_same = levels == levels_digest(plan, 0..plan.levels().len());
+            let decisions = if is_same {
+                decisions.to_vec().into()
+            } else {
+                under_other_limits(plan, stand(states), has_passed, until - now)
+            };
             let left = |reservation: Reservation<'_>| {
                 let open = states.record(reservation.name).filter(|record| record.expires() > now);
                 Outcome::Reserved { expires_after: open.map_or(0, |record| record.left(now)) }
@@ -71,11 +74,46 @@ pub fn decide_with_holds(
             let has_charged = is_reserved || outcome.is_none() && plan.charges(&decisions);
             // Without room for the answer it is not remembered: a record never refuses a request.
             if has_charged && states.make_room(None) {
-                let (fingerprint, until) = (request.fingerprint, now + request.window);
-                let decisions = decisions[..].into();
-                states.put_record(&request.name, Record::Answered { fingerprint, decisions, is_reserved, until });
+                let answered = Record::Answered {
+                    fingerprint: request.fingerprint,
+                    levels: levels_digest(plan, 0..plan.levels().len()),
+                    has_passed: is_reserved || plan.is_shadow || passes(plan, &decisions),
+                    decisions: decisions[..].into(),
+                    is_reserved,
+                    until: now + request.window,
+                };
+                states.put_record(&request.name, answered);
             }
             (decisions, outcome, Idempotency::First)
         }
     }
+}
+
+/// Returns a digest of the levels with these indexes: the states, and whether they are in shadow mode. Recorded decisions
+/// are the answer only for the same levels; others would judge them by their own names and modes.
+pub fn levels_digest(plan: &Plan<'_>, indexes: impl Iterator<Item = usize>) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&[u8::from(plan.is_shadow)]);
+    for level in indexes.map(|index| &plan.levels()[index]) {
+        for part in [level.path(), level.limit.ident(), &[u8::from(level.limit.shadow)]] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+    }
+    let mut digest = [0; 8];
+    hasher.finalize_xof().fill(&mut digest);
+    digest
+}
+
+/// Turns previews of limits that the policy has since into an answer that passes or refuses as the recorded one, for as
+/// long as it is recorded.
+fn under_other_limits(plan: &Plan<'_>, mut previews: Decisions, has_passed: bool, left: Micros) -> Decisions {
+    for (level, preview) in plan.levels().iter().zip(&mut previews) {
+        if has_passed {
+            *preview = Decision { allowed: true, retry_after: None, never: false, ..*preview };
+        } else if preview.allowed && !level.limit.shadow {
+            *preview = Decision { allowed: false, retry_after: Some(left), ..*preview };
+        }
+    }
+    previews
 }

@@ -36,7 +36,7 @@ pub use authority::{Ledgers, expire, renew};
 pub use balance::{Balance, Spend};
 pub use client::{CheckAction, ClientLease, LeaseAnswer, LeaseRequest};
 pub use holder::{Holder, LeaseTerms, OnShortage};
-pub use idempotency::{Idempotency, RequestId, decide_with_holds};
+pub use idempotency::{Idempotency, RequestId, decide_with_holds, levels_digest};
 pub use ledger::{Hold, Ledger, Outstanding};
 pub use offer::Offer;
 pub use reservation::{OnExpiry, Outcome, RESERVATION_ID_BYTES, Record, Reservation, Reservations, Step};

@@ -125,6 +125,10 @@ pub enum Record {
     Answered {
         /// A fingerprint that distinguishes it from other requests with that id.
         fingerprint: [u8; 8],
+        /// The [digest](super::levels_digest) of its levels.
+        levels: [u8; 8],
+        /// Whether it passed.
+        has_passed: bool,
         /// The decisions of its levels.
         decisions: Box<[Decision]>,
         /// Whether it made a reservation.

@@ -2,20 +2,23 @@
 
 use std::borrow::Cow;
 
-use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
+use rmp::encode::ByteBuf;
 use smallvec::{SmallVec, smallvec};
 
-use super::{cross_slot::Undo, reply::AnswerFields, script::Task, store_time::StoreTime};
+use super::{
+    cross_slot::Undo,
+    msgpack::{array_head, int, numbers, text, text_head},
+    reply::AnswerFields,
+    script::Task,
+    store_time::StoreTime,
+};
 use crate::outage_charges::Due;
 use weir_core::{
     algorithm::{Params, UndoRule},
     domain::{Charge, Micros},
-    hold::{OnExpiry, Renewal, RequestId, Reservation, Step},
+    hold::{OnExpiry, Renewal, RequestId, Reservation, Step, levels_digest},
     plan::{Level, Plan, firsts},
 };
-
-/// 2^53: below it, every integer is exact in a double.
-const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Marks of a state that can be read and written in about the time of one algorithm step.
 const MARKS_OF_A_STEP: u64 = 64;
@@ -96,6 +99,15 @@ pub(crate) struct Part {
     pub has_id: bool,
 }
 
+/// The id of a part's request.
+struct AskedId<'a> {
+    id: &'a RequestId,
+    /// The digest of the part's levels.
+    levels: [u8; 8],
+    /// Whether the domain is in shadow mode, so that the request passes in any case.
+    is_shadow: bool,
+}
+
 impl Part {
     /// Encodes the plan's levels with these indexes: the plan's values, then a column for each field of a level. All
     /// Redis keys start with `prefix`. `records`, the path of the plan's records if that may differ, is the last key.
@@ -116,8 +128,13 @@ impl Part {
             Charge::Independent => 1,
             Charge::OverLimitOnly => 129,
         };
-        let request = plan.request.filter(|_| mode.sends_id());
-        let how = charge + 16 * i64::from(plan.dry_run) + 64 * i64::from(request.is_some());
+        let request = plan.request.filter(|_| mode.sends_id()).map(|id| AskedId {
+            id,
+            levels: levels_digest(plan, indexes.iter().copied()),
+            is_shadow: plan.is_shadow,
+        });
+        let has_id = request.is_some();
+        let how = charge + 16 * i64::from(plan.dry_run) + 64 * i64::from(has_id);
         head(&mut body, how, plan.max_wait, (keys.len(), levels), request, mode);
         columns(&mut body, plan, indexes, &numbers, None);
         for level in indexes.iter().map(|index| &plan.levels()[*index]) {
@@ -138,7 +155,7 @@ impl Part {
                 (7 + 6 * levels, AnswerFields::Reservation)
             }
         };
-        let (values, has_id) = (values + if request.is_some() { 3 } else { 0 }, request.is_some());
+        let values = values + if has_id { 5 } else { 0 };
         Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), fields, has_id }
     }
 
@@ -217,7 +234,7 @@ fn head(
     how: i64,
     max_wait: Option<Micros>,
     (keys, levels): (usize, u32),
-    request: Option<&RequestId>,
+    request: Option<AskedId<'_>>,
     mode: Mode<'_>,
 ) {
     let charge = match mode {
@@ -232,10 +249,11 @@ fn head(
     for number in [charge, max_wait.unwrap_or(-1), keys as i64, i64::from(levels)] {
         int(body, number);
     }
-    if let Some(request) = request {
-        text(body, &request.name);
-        text(body, &request.fingerprint);
-        int(body, request.window);
+    if let Some(AskedId { id, levels, is_shadow }) = request {
+        [&*id.name, &id.fingerprint].iter().for_each(|part| text(body, part));
+        int(body, id.window);
+        text(body, &levels);
+        int(body, i64::from(is_shadow));
     }
     match mode {
         Mode::Decide | Mode::ReportChanges | Mode::Claim => {}
@@ -363,37 +381,4 @@ pub(crate) fn documents_call(texts: &[&str]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(None, 0, Task::ChangeDocument, texts.len()));
     texts.iter().for_each(|part| text(&mut body, part.as_bytes()));
     body.into_vec()
-}
-
-// Writing to a buffer in memory cannot fail, so the results below are ignored.
-
-fn int(body: &mut ByteBuf, value: i64) {
-    let _ = write_sint(body, value);
-}
-
-fn number(body: &mut ByteBuf, value: f64) {
-    if value.fract() == 0.0 && value.abs() < EXACT {
-        int(body, value as i64);
-    } else {
-        let _ = write_f64(body, value);
-    }
-}
-
-fn numbers(body: &mut ByteBuf, words: &[f64]) {
-    array_head(body, words.len());
-    words.iter().for_each(|word| number(body, *word));
-}
-
-fn array_head(body: &mut ByteBuf, length: usize) {
-    let _ = write_array_len(body, length as u32);
-}
-
-fn text(body: &mut ByteBuf, bytes: &[u8]) {
-    text_head(body, bytes.len());
-    body.as_mut_vec().extend_from_slice(bytes);
-}
-
-/// Encodes a string's length. Lua strings are bytes.
-fn text_head(body: &mut ByteBuf, length: usize) {
-    let _ = write_str_len(body, length as u32);
 }

@@ -17,6 +17,7 @@ mod holds;
 mod io;
 pub mod manager;
 mod members;
+mod msgpack;
 mod node;
 mod outage_charger;
 pub mod pool;

@@ -20,6 +20,7 @@ mod limits_together;
 mod memory;
 mod outage_charges;
 mod redis;
+mod repeats;
 mod resets;
 mod scans;
 mod store_under_test;

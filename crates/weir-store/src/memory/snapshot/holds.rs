@@ -6,8 +6,8 @@
 //! units spent, outstanding and granted, u64 each, and its deadline, i64 |
 //! | open record | u8 2; its anchor and its name; u8: 0 kept, 1 released at expiry; i64: its deadline; u64: units; u16:
 //! number of levels, and their names |
-//! | answered request | u8 4; its anchor and its name; 8 bytes of fingerprint; i64: its expiry; u8: 1 if it made a
-//! reservation; u16: number of levels, for each its decision: u8, 1 allowed + 2 never; u64 limit and remaining; i64
+//! | answered request | u8 4; its anchor and its name; 8 bytes of fingerprint and 8 of its levels' digest; u8: 1 if
+//! it passed; i64: its expiry; u8: 1 if it made a reservation; u16: number of levels, for each its decision: u8, 1 allowed + 2 never; u64 limit and remaining; i64
 //! four times, negative for none |
 //! | settled record | u8 3; its anchor and its name; u64 twice: units charged, and those of them beyond the
 //! reservation; i64: its expiry |
@@ -65,8 +65,10 @@ pub(super) fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result
                 out.extend_from_slice(&length::<u16>(levels.len())?.to_le_bytes());
                 levels.iter().try_for_each(|level| name(level, out))?;
             }
-            Record::Answered { fingerprint, decisions, is_reserved, until } => {
+            Record::Answered { fingerprint, levels, has_passed, decisions, is_reserved, until } => {
                 out.extend_from_slice(fingerprint);
+                out.extend_from_slice(levels);
+                out.push(u8::from(*has_passed));
                 out.extend_from_slice(&until.to_le_bytes());
                 out.push(u8::from(*is_reserved));
                 out.extend_from_slice(&length::<u16>(decisions.len())?.to_le_bytes());
@@ -155,10 +157,11 @@ fn settled(from: &mut impl Read) -> Result<Record, SnapshotError> {
 }
 
 fn answered(from: &mut impl Read) -> Result<Record, SnapshotError> {
-    let (fingerprint, until) = (bytes(from)?, Micros::from_le_bytes(bytes(from)?));
-    let [is_reserved] = bytes(from)?;
+    let (fingerprint, levels, [has_passed]) = (bytes(from)?, bytes(from)?, bytes(from)?);
+    let (until, [is_reserved]) = (Micros::from_le_bytes(bytes(from)?), bytes(from)?);
     let decisions: Result<_, SnapshotError> = (0..number::<2>(from)?).map(|_| read_decision(from)).collect();
-    Ok(Record::Answered { fingerprint, decisions: decisions?, is_reserved: is_reserved == 1, until })
+    let (decisions, has_passed, is_reserved) = (decisions?, has_passed == 1, is_reserved == 1);
+    Ok(Record::Answered { fingerprint, levels, has_passed, decisions, is_reserved, until })
 }
 
 fn write_decision(decision: &Decision, out: &mut Vec<u8>) {

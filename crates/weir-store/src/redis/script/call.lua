@@ -34,7 +34,8 @@ local keys_at, fields_at, limits_at, costs_at, phases_at, states_at
 local befores_at, afters_at, charged_units_at
 -- The plan's renewal, or its reservation as {name, step, units or time}; nil: none.
 local renewal, reservation
--- The request's id as {name, fingerprint, retention time}; nil: none. And whether it claims the charges of an earlier
+-- The request's id as {name, fingerprint, retention time, digest of the levels, whether the domain is in shadow mode};
+-- nil: none. And whether it claims the charges of an earlier
 -- attempt.
 local request, claims_charges
 -- States and their reset times by state index, decisions and next states by level, and whether a state changed. `false`

@@ -50,8 +50,8 @@ local function read_plan()
   over_limit_only = charge >= OVER_LIMIT_ONLY
   if over_limit_only then charge = charge - OVER_LIMIT_ONLY end
   if charge >= HAS_ID then
-    request = {input[at + 1], input[at + 2], input[at + 3]}
-    at, charge = at + 3, charge - HAS_ID
+    request = {unpack(input, at + 1, at + 5)}
+    at, charge = at + 5, charge - HAS_ID
   end
   if charge >= RESERVES then
     reservation = {input[at + 1], input[at + 2], input[at + 3]}

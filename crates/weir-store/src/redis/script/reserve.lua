@@ -1,7 +1,7 @@
 -- Records of reservations and request ids, like reservation.rs and idempotency.rs: fields of the hash at the plan's
 -- last key. A value has its expiry, its content, and then: for an open reservation, the names of the levels on which it
--- holds units; for a request with an id, its decisions. The latter's content also tells whether an attempt has claimed
--- its charges.
+-- holds units; for a request with an id, its decisions. The latter's content is the type, the fingerprint, 1 if it made a
+-- reservation, 1 if an attempt has claimed its charges, the digest of its levels, and whether it passed.
 
 local OPEN, SETTLED, ANSWERED = 1, 2, 3
 -- Outcomes of a reservation's step.
@@ -188,15 +188,26 @@ local function reserve()
   return answer, expires, content, fields
 end
 
+-- Lets the preview of a limit that the policy has since pass or refuse as the recorded answer.
+local function pass_as_recorded(index, has_passed, left)
+  local decision = decisions[index]
+  if has_passed == 1 then
+    decision[1], decision[4], decision[7] = 1, -1, 0
+  elseif has_passed == 0 and decision[1] == 1 and not rules[index].shadow then
+    decision[1], decision[4] = 0, left
+  end
+end
+
 -- Returns 1 for a repeated request, whose decisions are repeated, or 2 if another request has its id, with the outcome
 -- of the reservation. Returns nothing for a first request.
 local function answer_again()
   local expires, content, before = find_record(request[1])
   if not expires then return end
   local is_same = content[1] == ANSWERED and content[2] == request[2] and content[3] == (reservation and 1 or 0)
+  local is_known = is_same and content[5] == request[4]
   for index = 1, count do
-    -- If the policy's limits have changed since, the current state of the new ones.
-    decisions[index] = is_same and #before == count and before[index] or step(index, 0)
+    decisions[index] = is_known and before[index] or step(index, 0)
+    if is_same and not is_known then pass_as_recorded(index, content[6], expires - now) end
   end
   if not is_same then return 2, reservation and {REFUSED, 0, 0} end
   if claims_charges then
@@ -206,12 +217,16 @@ local function answer_again()
   return 1, reservation and {RESERVED, time_left(reservation[1]), 0}
 end
 
--- Whether the plan has charged units, or given some back.
-local function has_charged()
-  local passes = true
+-- Whether all non-shadow levels allow.
+local function passes_all()
   for index = 1, count do
-    if decisions[index][1] == 0 and not rules[index].shadow then passes = false end
+    if decisions[index][1] == 0 and not rules[index].shadow then return false end
   end
+  return true
+end
+
+-- Whether the plan has charged units, or given some back.
+local function has_charged(passes)
   for index = 1, count do
     local cost, rule = input[costs_at + index], rules[index]
     local allowed = decisions[index][1] == 1
@@ -226,11 +241,12 @@ end
 -- Records the answer, except of a request that charged nothing: that is decided again, so that there are no more
 -- records than requests that the limits admit.
 local function remember_answer(outcome)
-  local is_reserved = outcome and outcome[1] == RESERVED
-  if not (is_reserved or not outcome and has_charged()) then return end
-  local before = {}
+  local is_reserved, passes = outcome and outcome[1] == RESERVED, passes_all()
+  if not (is_reserved or not outcome and has_charged(passes)) then return end
+  local before, has_passed = {}, is_reserved or passes or request[5] == 1
   for index = 1, count do before[index] = decisions[index] end
-  put_record(request[1], now + request[3], {ANSWERED, request[2], is_reserved and 1 or 0}, before)
+  local content = {ANSWERED, request[2], is_reserved and 1 or 0, false, request[4], has_passed and 1 or 0}
+  put_record(request[1], now + request[3], content, before)
 end
 
 -- Deletes the record of a request whose charges were undone.
