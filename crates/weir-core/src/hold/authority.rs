@@ -71,10 +71,6 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
         RenewalKind::New | RenewalKind::Next { .. } | RenewalKind::Idle => {
             let free = decisions.iter().map(|decision| decision.remaining).min().unwrap_or(0);
             let units = grant(plan, states, free, now, renewal);
-            // A state may have been charged under a factor, for a longer time than the limit itself would keep it.
-            if has_settled || units > 0 {
-                (0..plan.levels().len()).for_each(|index| remember(plan, states, index, now));
-            }
             Grant {
                 units,
                 free: free - units,
@@ -86,6 +82,11 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
             }
         }
     };
+    // A state may have been charged under a factor, for a longer time than the limit itself would keep it. A level may
+    // have settled what the first one knew already.
+    if has_settled || grant.settled.granted > 0 {
+        (0..plan.levels().len()).for_each(|index| remember(plan, states, index, now));
+    }
     (decisions, grant)
 }
 

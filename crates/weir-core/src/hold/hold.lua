@@ -208,7 +208,7 @@ local function hold_renew(levels, now, renewal, decide)
   end
   local decisions = decide(levels)
   local standing, is_kept = first[1], first[3] and 1 or 0
-  if standing == 'overtaken' or standing == 'again' then return decisions, {first[2], 0, is_kept, 0, 0, 0, 0, 0, 0}, false end
+  if standing == 'overtaken' or standing == 'again' then return decisions, {first[2], 0, is_kept, 0, 0, 0, 0, 0, 0}, has_changed end
   local free, is_above = decisions[1][3], false
   for index = 1, #levels do
     free = math.min(free, decisions[index][3])
