@@ -26,6 +26,7 @@ mod scans;
 mod store_under_test;
 mod tally;
 mod together;
+mod uneven_holds;
 
 use std::fmt::Debug;
 

@@ -165,7 +165,7 @@ fn memory(mut value: &[u8]) -> Memory {
 }
 
 /// Parses a number in any encoding of the Lua library.
-fn number(value: &mut &[u8]) -> f64 {
+pub fn number(value: &mut &[u8]) -> f64 {
     match Marker::from_u8(value[0]) {
         Marker::F64 => decode::read_f64(value).expect("a number"),
         Marker::F32 => f64::from(decode::read_f32(value).expect("a number")),

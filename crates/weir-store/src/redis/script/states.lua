@@ -67,14 +67,12 @@ local function touch(index)
   resets[index] = lasts(rules[index], states[index], holds.reset(levels[index], now))
 end
 
--- Burns holds after their deadline: they count as spent.
-local function expire()
-  for index = 1, count do
-    local level = levels[index]
-    local before = level and level.s
-    if level then holds.expire(level, now) end
-    if level and level.s ~= before then touch(index) end
-  end
+-- Burns a level's holds after their deadline: they count as spent.
+local function expire(index)
+  local level = levels[index]
+  local before = level and level.s
+  if level then holds.expire(level, now) end
+  if level and level.s ~= before then touch(index) end
 end
 
 -- Loads the states. Expired ones count as absent, whatever their limit is now, because a store may drop them at any
@@ -103,7 +101,7 @@ local function load()
     end
     first = last + 1
   end
-  if levels then expire() end
+  for index = 1, levels and count or 0 do expire(index) end
 end
 
 -- Examines `fields` random fields of a hash and deletes those that have expired.
@@ -125,14 +123,14 @@ end
 local arguments = {}
 
 local function save_key(first, last)
-  local length, longest, any_held = 0, 0, false
+  local length, longest, held_for = 0, 0, 0
   for index = first, last do
     local reset = resets[index]
     if reset then
       local value, is_held
       if levels then
         value, is_held = value_of(index, reset, states[index])
-        any_held = any_held or is_held
+        if is_held and reset > held_for then held_for = reset end
       else
         value = pack(now + reset, states[index])
       end
@@ -142,11 +140,16 @@ local function save_key(first, last)
     end
   end
   if length == 0 then return end
-  if any_held then
-    arguments[length + 1], arguments[length + 2] = HELD, pack(now + holds.TTL)
-    length = length + 2
-  end
   local hash = key_of(first)
+  if held_for > 0 then
+    local known = call('HMGET', hash, HELD)[1]
+    if not known or unpacked(known) < now + held_for then
+      -- An eighth more, so that not every hold moves it.
+      local longer = math.max(held_for + floor(held_for / 8), holds.TTL)
+      arguments[length + 1], arguments[length + 2] = HELD, pack(now + longer)
+      length = length + 2
+    end
+  end
   local added = call('HSET', hash, unpack(arguments, 1, length))
   wrote = true
   local known = hash == cached_hash and cached_left

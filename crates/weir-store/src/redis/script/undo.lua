@@ -13,7 +13,10 @@ local function restore(index)
     call('HSET', key_of(index), field, before)
     local expires, state, ledger = unpacked(before)
     states[index] = expires > now and state
-    if ledger then add_level(index, ledger) end
+    if ledger then
+      add_level(index, ledger)
+      expire(index)
+    end
   end
   wrote = true
   return true
