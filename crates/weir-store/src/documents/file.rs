@@ -67,7 +67,8 @@ struct Line {
 }
 
 impl LogFile {
-    /// Reads the changes of a file, which need not exist. An incomplete last line was never answered and is ignored.
+    /// Reads the changes of a file, which need not exist. A last line that lacks only its line break counts: editors
+    /// drop it. An incomplete one was never answered and is ignored.
     pub(super) fn read(path: &Path) -> Result<Vec<Changed>, FileError> {
         let text = match file::read(path, MAX_BYTES) {
             Ok(text) => text,
@@ -75,7 +76,7 @@ impl LogFile {
             Err(cause) => return Err(at(path)(cause)),
         };
         // Split as bytes, because an incomplete line may end within a character.
-        let (whole, rest) = text.split_at(end_of_lines(&text));
+        let (whole, rest) = text.split_at(end_of_changes(&text));
         if !rest.is_empty() {
             let path = path.display();
             warn!(%path, bytes = rest.len(), "an incomplete last line is ignored: its change was never confirmed");
@@ -83,10 +84,8 @@ impl LogFile {
         let mut changes = Vec::<Changed>::new();
         for (index, line) in whole.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let wrong = |cause| FileError::Line { path: path.display().to_string(), line: index + 1, cause };
-            let Line { id, name, before, after, actor } = serde_json::from_slice(line).map_err(wrong)?;
-            let id = id.parse().map_err(|error| wrong(serde::de::Error::custom(error)))?;
             let previous = changes.last().map(|changed| changed.id);
-            changes.push(Changed { id, previous, name, before, after, actor });
+            changes.push(Changed { previous, ..changed(line).map_err(wrong)? });
         }
         Ok(changes)
     }
@@ -103,8 +102,14 @@ impl LogFile {
             lines = kept.len();
         }
         let file = open(path).map_err(at(path))?;
-        let end = end_of_lines(&file::read(path, MAX_BYTES).map_err(at(path))?) as u64;
-        file.set_len(end).map_err(at(path))?;
+        let text = file::read(path, MAX_BYTES).map_err(at(path))?;
+        let mut end = end_of_changes(&text);
+        file.set_len(end as u64).map_err(at(path))?;
+        if !text[..end].ends_with(b"\n") && end > 0 {
+            file.write_all_at(b"\n", end as u64).and_then(|()| file.sync_data()).map_err(at(path))?;
+            end += 1;
+        }
+        let end = end as u64;
         Ok(Self { path: path.to_owned(), file, end, has_torn_line: false, lines, max_lines: lines + MAX_LOG })
     }
 
@@ -176,9 +181,17 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Returns the offset after the last complete line.
-fn end_of_lines(text: &[u8]) -> usize {
-    text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
+/// Returns the offset after the last change, which may lack its line break.
+fn end_of_changes(text: &[u8]) -> usize {
+    let lines = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    if changed(&text[lines..]).is_ok() { text.len() } else { lines }
+}
+
+/// Parses a line. Its predecessor is not in it.
+fn changed(line: &[u8]) -> serde_json::Result<Changed> {
+    let Line { id, name, before, after, actor } = serde_json::from_slice(line)?;
+    let id = id.parse().map_err(serde::de::Error::custom)?;
+    Ok(Changed { id, previous: None, name, before, after, actor })
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> FileError + '_ {

@@ -75,6 +75,15 @@ fn a_file_keeps_documents_and_log() {
     drop(documents);
     assert_eq!(all(&open().unwrap()).len(), 2);
 
+    // A line that lacks only its line break is kept, and completed.
+    fs::write(&path, whole.trim_end()).unwrap();
+    let documents = open().unwrap();
+    assert_eq!((all(&documents).len(), documents.log(None, 9)), (1, log));
+    assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+    documents.change(&put("d", Some("4"))).unwrap();
+    drop(documents);
+    assert_eq!(all(&open().unwrap()).len(), 2);
+
     fs::write(&path, format!("{whole}nothing\n")).unwrap();
     let error = open().err().unwrap().to_string();
     assert!(error.contains("snapshot.overrides, line 4: not a change"), "{error}");
