@@ -69,12 +69,14 @@ impl RedisDocuments {
         let (hash, log) = (Arc::clone(&self.hash), Arc::clone(&self.log));
         let answer = self.io.run(move |io| async move {
             // Readers of documents use the servers' time, and may run before any check has synchronized it.
-            let time = io.servers.command(&log, &[&b"TIME"[..]], io.deadline()).await?;
+            let time = io.servers.command(&log, &[&b"TIME"[..]], io.maintenance_deadline()).await?;
             let (seconds, micros): (String, String) = from_redis_value(time).map_err(|_| unreadable())?;
             let parsed = |text: String| text.parse::<Micros>().map_err(|_| unreadable());
             io.servers.time().synchronize(parsed(seconds)? * SECOND + parsed(micros)?);
             let last = [&b"XREVRANGE"[..], &log, b"+", b"-", b"COUNT", b"1"];
-            let last = read(io.servers.command(&log, &last, io.deadline()).await?)?.pop().map(|changed| changed.id);
+            let last = read(io.servers.command(&log, &last, io.maintenance_deadline()).await?)?
+                .pop()
+                .map(|changed| changed.id);
             if last == since {
                 return Ok(Changes::Some(Vec::new()));
             }
@@ -83,7 +85,7 @@ impl RedisDocuments {
                 while changes.len() < PAGES * PAGE.0 {
                     let after = format!("({}", changes.last().map_or(since, |change| change.id));
                     let args = [&b"XRANGE"[..], &log, after.as_bytes(), b"+", b"COUNT", PAGE.1];
-                    let page = read(io.servers.command(&log, &args, io.deadline()).await?)?;
+                    let page = read(io.servers.command(&log, &args, io.maintenance_deadline()).await?)?;
                     let is_last = page.len() < PAGE.0;
                     changes.extend(page);
                     if is_last {
@@ -105,7 +107,7 @@ impl RedisDocuments {
         let answer = self.io.run(move |io| async move {
             let (end, most) = (before.map_or("+".to_owned(), |before| format!("({before}")), most.to_string());
             let args = [&b"XREVRANGE"[..], &log, end.as_bytes(), b"-", b"COUNT", most.as_bytes()];
-            read(io.servers.command(&log, &args, io.deadline()).await?)
+            read(io.servers.command(&log, &args, io.maintenance_deadline()).await?)
         });
         answer.await
     }

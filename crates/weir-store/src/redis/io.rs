@@ -57,12 +57,18 @@ pub(crate) struct Io {
     pub servers: Arc<Servers>,
     pub tasks: Tasks,
     pub timeout: Duration,
+    pub connect_timeout: Duration,
 }
 
 impl Io {
     /// Returns the deadline of a command that starts now.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.timeout
+    }
+
+    /// Returns the deadline of a command outside the pipelines of checks, which may need a new connection.
+    pub(crate) fn maintenance_deadline(&self) -> Instant {
+        self.deadline() + self.connect_timeout
     }
 
     /// Runs `work` on the store's runtime, where its connections live.

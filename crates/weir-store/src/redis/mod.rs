@@ -157,7 +157,8 @@ impl RedisStore {
         let place = (Arc::clone(&platform), tasks.clone());
         let factory = NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&metrics), place);
         let servers = Arc::new(Servers::start(&url.topology, factory));
-        let io = Io { servers, tasks, timeout: settings.command_timeout.duration() };
+        let (timeout, connect_timeout) = (settings.command_timeout.duration(), settings.connect_timeout.duration());
+        let io = Io { servers, tasks, timeout, connect_timeout };
         Self { io, prefix: settings.key_prefix.as_bytes().into(), clock, metrics, platform, _thread: None }
     }
 

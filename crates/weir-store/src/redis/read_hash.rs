@@ -25,7 +25,10 @@ pub(crate) async fn read_hash(io: &Io, hash: &[u8]) -> Result<HashMap<String, St
     let ((mut count, mut most), least) = (COUNTS, COUNTS.0);
     loop {
         let wanted = count.to_string();
-        let page = io.servers.command_of(hash, &hscan(hash, cursor.as_bytes(), wanted.as_bytes()), io.deadline()).await;
+        let page = io
+            .servers
+            .command_of(hash, &hscan(hash, cursor.as_bytes(), wanted.as_bytes()), io.maintenance_deadline())
+            .await;
         let page = match page {
             Err(_) if count > least => {
                 // The fields may be larger than those before.

@@ -227,7 +227,7 @@ impl Servers {
         }
     }
 
-    /// Runs a command for one key on the server that has it. Must be called on the store's runtime.
+    /// Runs a command for one key on the server that has it, until the deadline. Must be called on the store's runtime.
     ///
     /// # Errors
     /// The last [`Failure`], also for an error reply.
@@ -246,10 +246,14 @@ impl Servers {
         deadline: Instant,
     ) -> Result<(Value, Arc<Node>), Failure> {
         let send = |node: Arc<Node>, asking| async move { Ok((node.command(&command(args), asking).await?, node)) };
-        match &self.kind {
-            Kind::One(node) => send(Arc::clone(node), false).await,
-            Kind::Cluster(cluster) => cluster.route(slot_of(key), deadline, send).await,
-        }
+        let answer = async {
+            match &self.kind {
+                Kind::One(node) => send(Arc::clone(node), false).await,
+                Kind::Cluster(cluster) => cluster.route(slot_of(key), deadline, send).await,
+            }
+        };
+        // A new connection, or the reply, may take longer.
+        timeout_at(deadline, answer).await.unwrap_or_else(|_| Err(Failure::Lost("no reply by the deadline".into())))
     }
 
     /// Returns all servers that have keys.
