@@ -208,6 +208,10 @@ impl Paging {
             if !name.starts_with(&self.name_prefix) {
                 continue;
             }
+            // Expired states stay until they are swept.
+            if values::is_expired(value, self.now) {
+                continue;
+            }
             let (name, holds) = (name[self.prefix.len()..].to_vec(), values::holds(value, self.now));
             let is_wanted = match self.wanted {
                 Wanted::States => true,

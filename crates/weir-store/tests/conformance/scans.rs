@@ -1,6 +1,12 @@
 //! Pages of stored states, and reads of documents, that are larger than one reply.
 
-use weir_core::domain::Key;
+use std::time::{Duration, Instant};
+
+use weir_core::{
+    algorithm::{Bounds, find},
+    domain::{Charge, Key, time::SECOND},
+    plan::{Level, Limit, Origin, Plan},
+};
 use weir_store::{
     documents::{ChangeId, Changes},
     scan::{MAX_PAGE, Scan, Wanted},
@@ -9,6 +15,7 @@ use weir_store::{
 use super::{
     redis::{OnRedis, PREFIX},
     resets::{pages, two_pages},
+    store_under_test::StoreUnderTest,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
@@ -99,4 +106,38 @@ async fn documents_are_read_completely_or_not_at_all_while_their_slot_moves() {
     }
     let read = documents.changes(Some(ChangeId::default())).await.expect("an answer");
     assert!(matches!(read, Changes::All(all, None) if all.len() == DOCUMENTS));
+}
+
+#[tokio::test]
+async fn expired_states_are_not_listed() {
+    let server = Server::start(Options::socket());
+    let mut store = OnRedis::new("Redis", &server.url(), vec![&server]);
+    let key = Key::new("", &["user", "alex"]).expect("a key");
+    let limit = |name, period| {
+        let source: &[(&str, &str)] = &[("count", "9"), ("period", period)];
+        let params = (find("fixed_window").expect("listed").parse)(&source, &Bounds::default()).expect("valid");
+        Limit::new(Origin::Policy, Some(name), "*", 0, false, params)
+    };
+    let limits = [limit("short", "1s"), limit("long", "1h")];
+    let levels = limits.iter().map(|limit| Level::new(&key, 2, 2, limit, 1)).collect();
+    let start = 3_600 * SECOND;
+    store.decide(&Plan::new(levels, Charge::AllOrNothing, None), start).await;
+    let scan = Scan { prefix: Vec::new(), anchor_path: None, wanted: Wanted::States, count: MAX_PAGE };
+    for (after, listed) in [(0, 2), (SECOND, 1), (3_600 * SECOND, 0)] {
+        store.clock().set(start + after);
+        assert_eq!(store.store().scan(&scan, None).await.expect("a page").states.len(), listed, "after {after}");
+    }
+    assert_eq!(store.fields().len(), 2, "both are still stored");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_given_up_at_the_deadline_of_the_command() {
+    let server = Server::start(Options::socket());
+    // Its timeouts are longer.
+    let store = OnRedis::new("Redis", &server.url(), vec![&server]);
+    store.store().publish_status("one", b"up".to_vec()).await.expect("published");
+    server.pause();
+    let begun = Instant::now();
+    store.store().delete_statuses(vec![b"one".to_vec()]).await.expect_err("it does not answer");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }

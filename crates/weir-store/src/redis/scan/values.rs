@@ -15,6 +15,11 @@ fn parts(mut value: &[u8]) -> Option<[ValueRef<'_>; 3]> {
     Some([next()?, next()?, next()?])
 }
 
+/// Whether a state's value has expired.
+pub(super) fn is_expired(mut value: &[u8], now: Micros) -> bool {
+    read_value_ref(&mut value).ok().and_then(|expires| moment(&expires)).is_some_and(|expires| expires <= now)
+}
+
 /// Returns the unexpired holds in a state's value.
 pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Hold> {
     let Some([_, _, ValueRef::Array(ledger)]) = parts(value) else { return Vec::new() };
