@@ -1,6 +1,9 @@
 //! Client leases: clients hold units of the store, as replicas do, and decide checks locally.
 
-use weir_core::hold::{Grant, Offer, Renewal};
+use weir_core::{
+    domain::Charge,
+    hold::{Grant, Offer, Renewal},
+};
 use weir_store::{Store, Verdict};
 
 use super::{
@@ -62,5 +65,20 @@ impl<S: Store> Limiter<S> {
                 self.conclude(handle, request, plan, verdict, &mut leased.answer);
             }
         })
+    }
+
+    /// Settles a lease that is given back of a key that cannot be leased any more, on all limits that may have granted
+    /// it, also those that an override removes or a ban hides. Returns `None` if nothing could be settled.
+    pub async fn give_back(&self, handle: &PolicyHandle, request: &Request<'_>, renewal: &Renewal) -> Option<Grant> {
+        let mut plan = request.plan(&handle.policy, handle.version, true).ok()?;
+        plan.change_levels(|levels| levels.iter_mut().for_each(|level| level.cost = 0));
+        plan.charge = Charge::AllOrNothing;
+        let may_have_granted =
+            |index: usize| plan.state_of(index) == index && plan.levels()[index].limit.params.holdable().is_ok();
+        let plan = plan.only(may_have_granted);
+        if plan.levels().is_empty() || !self.store.decides_in_one_step(&plan) {
+            return None;
+        }
+        self.store.renew(&plan, renewal).await.ok()
     }
 }

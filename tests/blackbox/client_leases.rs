@@ -1,10 +1,18 @@
 //! The `Lease` call: terms, grants, checks without a lease, and ownership of leases.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
 use tonic::Code;
-use weir::proto::{CheckRequest, LeaseGrant, LeaseRequest, LeaseResponse};
+use weir::proto::{CheckRequest, LeaseGrant, LeaseRequest, LeaseResponse, r#override::Change};
 
 use crate::{
-    support::{Server, requests::check, server::Setup},
+    overrides::{end, over, set},
+    support::{
+        Server,
+        requests::{check, peek},
+        server::Setup,
+    },
     tokens::{by, caller, token},
 };
 
@@ -148,4 +156,38 @@ async fn a_lease_is_its_clients_own() {
     ask(&server, other, vec![alex(LeaseRequest { sequence: 9, generation, ..OF_ALEX })]).await;
     let kept = alex(LeaseRequest { sequence: 3, kept: 50, generation, ..OF_ALEX });
     assert!(grant(&ask(&server, shop, vec![kept]).await[0]).is_kept);
+}
+
+#[tokio::test]
+async fn a_lease_is_given_back_of_a_key_that_cannot_be_leased_any_more() {
+    let long = POLICY.replacen("lease: true", "lease: { ttl: 60s }", 1);
+    let server = Server::with_policy(&long);
+    let (mut spent, mut returned) = (0.0, 0.0);
+    for (lease, is_ban) in [(1, true), (2, false)] {
+        let held = LeaseRequest { lease, generation: generation(&server, None).await, ..OF_ALEX };
+        let begins = alex(LeaseRequest { want: 50, ..held.clone() });
+        assert_eq!(grant(&ask(&server, None, vec![begins]).await[0]).units, 50);
+        if is_ban {
+            set(&server, over(&["user", "alex"], Change::Ban(true))).await;
+        } else {
+            server.replace_policy(&long.replacen("lease: { ttl: 60s }", "lease: false", 1));
+        }
+        let renews = alex(LeaseRequest { sequence: 2, spent: 20, kept: 30, ..held.clone() });
+        let gives_back = LeaseRequest { kept: 0, sequence: 3, ..renews.clone() };
+        for _ in 0..100 {
+            let answer = ask(&server, None, vec![renews.clone()]).await.remove(0);
+            if !answer.not_leasable.is_empty() {
+                assert!(answer.grant.is_none(), "{answer:?}");
+                break;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        let answer = ask(&server, None, vec![gives_back]).await.remove(0);
+        assert!(!answer.not_leasable.is_empty() && answer.grant.is_some(), "{answer:?}");
+        end(&server, &["user", "alex"]).await;
+        (spent, returned) = (spent + 20.0, returned + 30.0);
+        let of = |kind| server.metric(&format!("weir_client_leases_{kind}_units_total{{domain=\"default\"}}"));
+        assert_eq!(["spent", "returned", "burnt"].map(of), [spent, returned, 0.0]);
+        assert_eq!(server.check(peek(&["user", "alex"])).await.remaining, 1_000 - spent as u64);
+    }
 }

@@ -556,7 +556,7 @@ type LeaseResponse struct {
 	// The current terms. If their `generation` differs from the client's, the client returns its lease (`kept` and `want`
 	// 0, which is served under any generation) and begins another.
 	Terms *LeaseTerms `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
-	// Why the key cannot be leased. Units held of it are not renewed.
+	// Why the key cannot be leased. Units held of it are not renewed, and can be given back.
 	NotLeasable   string `protobuf:"bytes,6,opt,name=not_leasable,json=notLeasable,proto3" json:"not_leasable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

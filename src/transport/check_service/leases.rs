@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use ring::digest::{Context, SHA256};
 use weir_core::{
-    domain::request::MAX_COST,
+    domain::{request::MAX_COST, time::SECOND},
     hold::{Grant, HoldId, Offer, Renewal},
 };
 use weir_store::Store;
@@ -63,7 +63,13 @@ impl<S: Store> CheckService<S> {
         let served = renewal.as_ref().map(|(renewal, offer)| (renewal, *offer));
         let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
         let unserved = if leasable.is_err() { LeaseCall::NotLeasable } else { LeaseCall::Changed };
-        if request.cost == 0 && renewal.is_none() {
+        // A client that knows no generation has nothing to give back.
+        let given_back = if leasable.is_err() && generation > 0 && (kept, want) == (0, 0) {
+            self.limiter.give_back(&handle, &request, &Renewal { id, sequence, spent, kept, want, ttl: SECOND }).await
+        } else {
+            None
+        };
+        if request.cost == 0 && renewal.is_none() && given_back.is_none() {
             handle.counters.lease(domain, unserved, None);
             return Ok(encode(LeaseAnswer { decision: None, grant: None, leasable }));
         }
@@ -72,11 +78,11 @@ impl<S: Store> CheckService<S> {
             let answer = by_itself(leased.as_ref().ok().map(|leased| &leased.answer));
             count(&handle, context.transport, &request, answer, self.is_observed);
         }
-        let grant = leased.as_ref().ok().and_then(|leased| leased.grant);
+        let grant = leased.as_ref().ok().and_then(|leased| leased.grant).or(given_back);
         let call = match (renewal, grant) {
-            (None, _) => unserved,
+            (_, Some(_)) => LeaseCall::Served,
             (Some(_), None) => LeaseCall::Lost,
-            (Some(_), Some(_)) => LeaseCall::Served,
+            (None, None) => unserved,
         };
         handle.counters.lease(domain, call, grant.as_ref());
         let Leased { answer, .. } = leased.map_err(|rejected| rejected.in_field("check"))?;
