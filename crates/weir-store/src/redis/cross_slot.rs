@@ -55,7 +55,7 @@ impl RedisStore {
         if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()).or(claimed.as_ref().err()) {
             // If the fallback may admit the request, the charges made so far stay.
             if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
-                self.undo_charges(plan, &undos(plan, &decided)).await;
+                self.undo_charges(plan, &undos(plan, &decided, false)).await;
             }
             return Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers) });
         }
@@ -63,8 +63,9 @@ impl RedisStore {
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
         let refused = decided.iter().any(|(group, answer)| refuses(plan, group, answer));
         let idempotency = idempotency(decided.iter().map(|(_, answer)| answer.idempotency));
-        if refused || idempotency == Idempotency::Conflict {
-            for (index, decision) in self.undo_charges(plan, &undos(plan, &decided)).await {
+        let is_conflict = idempotency == Idempotency::Conflict;
+        if refused || is_conflict {
+            for (index, decision) in self.undo_charges(plan, &undos(plan, &decided, is_conflict)).await {
                 decisions[index] = decision;
             }
         }
@@ -87,7 +88,7 @@ impl RedisStore {
         // The fallback for an unavailable anchor may admit the request too.
         let may_pass = matches!(plan.on_store_failure, OnStoreFailure::Allow | OnStoreFailure::Local);
         let admits = |(group, answer): (&Group, &Answer)| match answer {
-            Ok(decided) => !refuses(plan, group, decided),
+            Ok(decided) => !refuses(plan, group, decided) && decided.idempotency != Idempotency::Conflict,
             Err(_) => may_pass,
         };
         if plan.dry_run || !groups.iter().zip(&*answers).all(admits) {
@@ -133,10 +134,12 @@ impl RedisStore {
     }
 }
 
-/// The changes of one group, to be undone because another group refused.
+/// The changes of one group, to be undone because another group refused, or knows the id as that of another request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Undo<'a> {
     pub group: &'a Group,
+    /// Whether all changes are undone, also those that a refusal would leave.
+    pub is_whole: bool,
     /// The change of each level's state, and the units to give back.
     pub levels: Vec<(StateChange, i64)>,
     /// Time of the charges, by the server's clock.
@@ -165,22 +168,28 @@ pub(super) fn idempotency(answers: impl IntoIterator<Item = Idempotency>) -> Ide
     answers.into_iter().reduce(joined).unwrap_or_default()
 }
 
-/// Returns the undos for these groups after a refusal elsewhere.
-pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
+/// Returns the undos for these groups after a refusal elsewhere. After a conflict nothing is decided: what a refusal
+/// would leave is undone too.
+pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)], is_conflict: bool) -> Vec<Undo<'a>> {
     let charged = |index: usize, decision: &Decision| {
         if is_undone(plan, index) && decision.allowed && !plan.dry_run { plan.levels()[index].cost.max(0) } else { 0 }
     };
-    // The script already handles the charges of a group that itself refuses.
+    // The earlier attempt with the same id has undone its own charges, and the script already handles the charges of a
+    // group that itself refuses.
     let unaware = |(group, answer): &&(&'a Group, &Decided)| {
-        // The earlier attempt with the same id has undone its own charges.
-        answer.idempotency == Idempotency::First
-            && !refuses(plan, group, answer)
-            && group.iter().any(|index| is_undone(plan, *index))
+        let may_undo = || !refuses(plan, group, answer) && group.iter().any(|index| is_undone(plan, *index));
+        answer.idempotency == Idempotency::First && (is_conflict || may_undo())
     };
     let undo = |(group, answer): &(&'a Group, &Decided)| {
-        let levels = group.iter().zip(&answer.decisions).zip(&answer.changes);
-        let levels = levels.map(|((index, decision), change)| (change.clone(), charged(*index, decision)));
-        Undo { group, levels: levels.collect(), charged_at: answer.at }
+        let levels = if is_conflict {
+            let decided = plan.only(|index| group.contains(&index));
+            let units = decided.charged(&answer.decisions).map(|units| units as i64);
+            answer.whole_changes.iter().cloned().zip(units).collect()
+        } else {
+            let units = group.iter().zip(&answer.decisions).map(|(index, decision)| charged(*index, decision));
+            answer.changes.iter().cloned().zip(units).collect()
+        };
+        Undo { group, is_whole: is_conflict, levels, charged_at: answer.at }
     };
     answers.iter().filter(unaware).map(undo).collect()
 }

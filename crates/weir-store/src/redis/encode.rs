@@ -241,7 +241,7 @@ fn head(
         Mode::Decide => how,
         Mode::ReportChanges => 2 + how,
         Mode::Claim => 256 + 2 + how,
-        Mode::Undo(_) => 4 + how,
+        Mode::Undo(undo) => 4 + how + 256 * i64::from(undo.is_whole),
         Mode::Renew(_) => 8 + how,
         Mode::Reserve(_) | Mode::UndoReservation(_) => 32 + how,
         Mode::ClaimReservation(_) => 256 + 32 + how,

@@ -43,8 +43,10 @@ pub struct Decided {
     pub at: Micros,
     /// The decision of each level of the part.
     pub decisions: Decisions,
-    /// The change of each level's state, if requested.
+    /// The change of each level's state that a refusal elsewhere undoes, if requested.
     pub changes: Vec<StateChange>,
+    /// The whole change of each level's state, if requested by a request with an id.
+    pub whole_changes: Vec<StateChange>,
     /// Number of levels whose charge could not be undone, for an undo.
     pub left_charged: u64,
     /// Units charged, for an outage charge.
@@ -114,8 +116,10 @@ impl<'a> Answers<'a> {
             match fields {
                 AnswerFields::Decisions | AnswerFields::Grant | AnswerFields::Reservation => {}
                 AnswerFields::Changes => {
-                    let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
-                    decided.changes.push(StateChange { before, after });
+                    decided.changes.push(self.change_of_state()?);
+                    if has_id {
+                        decided.whole_changes.push(self.change_of_state()?);
+                    }
                 }
                 AnswerFields::LeftCharged => decided.left_charged += u64::from(self.int()? == 1),
                 AnswerFields::Charged => decided.charged += u64::try_from(self.int()?).map_err(|_| unreadable())?,
@@ -158,6 +162,10 @@ impl<'a> Answers<'a> {
             6 => Ok(Outcome::Settled { actual: first, overage: second, before: true }),
             _ => Err(unreadable()),
         }
+    }
+
+    fn change_of_state(&mut self) -> Result<StateChange, Failure> {
+        Ok(StateChange { before: self.bytes()?.to_vec(), after: self.bytes()?.to_vec() })
     }
 
     fn count(&mut self) -> Result<u64, Failure> {

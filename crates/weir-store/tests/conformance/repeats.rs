@@ -109,3 +109,43 @@ async fn a_repeat_after_a_change_of_the_policy_is_answered_as_the_first_time() {
     assert_eq!(decisions(&in_memory), decisions(&redis));
     repeats(&mut on_redis(&cluster.url(), &clock), &clock, 2).await;
 }
+
+/// Asks with the id of another request, of which one anchor of the key knows. Returns what is left before and after.
+async fn conflict(store: &Authority, charge: Charge, charge_denied: bool, cost: i64) -> [Vec<u64>; 2] {
+    let limits = [limit("a", "100", false, charge_denied), limit("b", "100", false, charge_denied)];
+    let id = RequestId { name: b"id".as_slice().into(), fingerprint: [1; 8], window: WINDOW };
+    let other = RequestId { fingerprint: [2; 8], ..id.clone() };
+    let key = Key::new("repeats", &["a", "b"]).expect("a key");
+    let plan = |cost| {
+        let levels = limits.iter().zip(1..).map(|(limit, depth)| Level::new(&key, depth, 2, limit, cost));
+        Plan::new(levels.collect(), charge, None)
+    };
+    store.verdict(&plan(5)).await;
+    // The other anchor does not know the id.
+    let mut known = plan(1).only(|index| index == 1);
+    known.request = Some(&id);
+    store.verdict(&known).await;
+    let left = async || {
+        let stands = store.verdict(&plan(0)).await.decisions;
+        stands.iter().map(|decision| decision.remaining).collect::<Vec<_>>()
+    };
+    let before = left().await;
+    let mut asked = plan(cost);
+    asked.request = Some(&other);
+    assert_eq!(store.verdict(&asked).await.idempotency, Idempotency::Conflict);
+    [before, left().await]
+}
+
+#[tokio::test]
+async fn the_id_of_another_request_leaves_no_change_at_any_anchor() {
+    let (cluster, clock) = (Cluster::start(&ClusterOptions::default()), Arc::new(ManualClock::default()));
+    let mut store = on_redis(&cluster.url(), &clock);
+    clock.set(START);
+    for charge in [Charge::AllOrNothing, Charge::Independent, Charge::OverLimitOnly] {
+        for (charge_denied, cost) in [(false, 2), (true, 2), (false, 200), (true, 200), (false, -3)] {
+            store.forget(&clock).await;
+            let [before, after] = conflict(&store, charge, charge_denied, cost).await;
+            assert_eq!(after, before, "{charge:?}, charge_denied: {charge_denied}, cost {cost}");
+        }
+    }
+}

@@ -107,6 +107,12 @@ local function run()
     if reports then
       output[length + 1], output[length + 2] = change(index)
       length = length + 2
+      if request then
+        -- If another anchor knows the id as that of another request, all of it is undone.
+        local own = input[states_at + index]
+        output[length + 1], output[length + 2] = found[own] or '', written[own] or ''
+        length = length + 2
+      end
     elseif undoes or charge == OUTAGE_CHARGE then
       length = length + 1
       output[length] = left_charged[index]

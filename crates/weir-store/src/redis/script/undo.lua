@@ -65,7 +65,7 @@ local function give_back(index)
   return true
 end
 
--- Undoes a plan's charges after a refusal at another anchor: exactly, if there was no other write since, else as far as
+-- Undoes a plan's charges after a refusal at another anchor, or all of them if that has another request with the id: exactly, if there was no other write since, else as far as
 -- they still count. Then reports the state of the levels. As in settle_refusal, a state truncated by a refusal is
 -- stored.
 local function undo()
@@ -75,6 +75,10 @@ local function undo()
     if place == index then restored[index] = restore(index) end
     local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
     left_charged[index] = stays and 1 or 0
+  end
+  if claims_charges then
+    for index = 1, count do decisions[index] = step(index, 0) end
+    return
   end
   -- Refusing shadows were already charged. If that was not undone, it stays.
   if over_limit_only then return charge_refusing(which_refuse(), restored) end
