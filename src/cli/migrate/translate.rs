@@ -21,10 +21,11 @@ const SHORTEST_AGE: Micros = SECOND / 10;
 const LONGEST_AGE: Micros = 366 * DAY;
 const LONGEST_GRACE: Micros = DAY;
 /// Settings that envoyproxy/ratelimit has no variable for, with its behaviour and where that comes from.
-pub(super) const DEFAULTS: [(&str, &str, &str); 3] = [
+pub(super) const DEFAULTS: [(&str, &str, &str); 4] = [
     ("limits_allow_empty", "true", "as envoyproxy/ratelimit does"),
     ("grpc.max_message_bytes", "4194304", "the bound of gRPC in Go"),
     ("reset", "authenticated", "envoyproxy/ratelimit has no resets"),
+    ("admin", "authenticated", "nor calls of operators"),
 ];
 
 /// Translates variables to settings.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     domain::{Decision, Micros, request::RESERVATION_TTL, time::SECOND},
-    plan::{self, Decisions, Plan, dry_run, no_room, passes, peek},
+    plan::{self, Decisions, Plan, dry_run, no_room, passes, peek, put_if_room, step},
 };
 
 /// Number of random bytes at the beginning of a reservation's name.
@@ -265,6 +265,12 @@ fn reserve(
     }
     let mut decisions = dry_run(plan, states, now);
     if !passes(plan, &decisions) {
+        // A refusal stores a state that it clamped.
+        for (index, decision) in decisions.iter().enumerate().filter(|(_, decision)| !decision.allowed) {
+            if let Some(state) = step(plan, states, index, plan.total_cost(index), now).1 {
+                put_if_room(plan, states, index, state, decision.reset_after, now);
+            }
+        }
         return (decisions, Outcome::Refused);
     }
     let units = plan.levels().first().map_or(0, |level| level.cost.unsigned_abs());

@@ -22,7 +22,7 @@ pub use duplicates::firsts;
 use duplicates::{find_duplicates_of_many, totals};
 pub use limit::{Limit, Origin, identify, is_ident_of_policy};
 pub use step::{Decisions, States};
-pub(crate) use step::{lasts, lifetime, no_room, passes, peek};
+pub(crate) use step::{lasts, lifetime, no_room, passes, peek, put_if_room, step};
 
 use crate::{
     algorithm::{OnCheck, ParamError, Params, concurrency::Concurrency},
@@ -378,7 +378,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the total cost of all levels that share the state of the level `index`.
-    fn total_cost(&self, index: usize) -> i64 {
+    pub(crate) fn total_cost(&self, index: usize) -> i64 {
         if self.has_duplicates() { self.totals[self.state_of(index)] } else { self.levels[index].cost }
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn charges_anyway(plan: &Plan<'_>, index: usize, cost: i64) -> bool {
     cost > 0 && plan.levels[index].params().charges_denied()
 }
 
-pub(super) fn step(
+pub(crate) fn step(
     plan: &Plan<'_>,
     states: &impl States,
     index: usize,
@@ -96,7 +96,7 @@ pub(crate) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
     plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }
 
-pub(super) fn put_if_room(
+pub(crate) fn put_if_room(
     plan: &Plan<'_>,
     states: &mut impl States,
     index: usize,

@@ -36,20 +36,30 @@ async fn admitted(
     admitted
 }
 
-/// A unit is held, and a larger limit has used up the key: a refusal lasts no longer than it says.
-async fn refuse_beside_a_hold(store: &Authority, clock: &Arc<ManualClock>) {
+/// A larger limit has used up the key: a refusal under the small one lasts no longer than it says, also beside a unit
+/// that is held, and of a reservation.
+async fn refuse_no_longer(mut store: Authority, clock: &Arc<ManualClock>) {
     let [large, small] = [token_bucket("100", "1", "36s"), token_bucket("10", "1", "1s")]
         .map(|params| Limits::new(&[params.clone(), params]));
-    clock.set(START);
-    let mut reserve = small.plan(0, 1);
-    let step = Step::Reserve { ttl: 120 * SECOND, on_expiry: OnExpiry::Keep };
-    reserve.reservation = Some(Reservation { name: b"one", step });
-    assert!(store.verdict(&reserve).await.decisions[1].allowed);
-    assert!(store.verdict(&large.plan(0, 99)).await.decisions[1].allowed);
-    let refused = store.verdict(&small.plan(0, 1)).await.decisions[1];
-    assert_eq!((refused.allowed, refused.retry_after), (false, Some(2 * SECOND)));
-    clock.set(START + 2 * SECOND);
-    assert!(store.verdict(&small.plan(0, 1)).await.decisions[1].allowed);
+    for (held, is_reserved, seconds) in [(0, false, 1), (1, false, 2), (0, true, 1), (1, true, 2)] {
+        store.forget(clock).await;
+        clock.set(START);
+        let reserve = async |name: &[u8], cost| {
+            let mut plan = small.plan(0, cost);
+            let step = Step::Reserve { ttl: 120 * SECOND, on_expiry: OnExpiry::Keep };
+            plan.reservation = Some(Reservation { name, step });
+            store.verdict(&plan).await.decisions[1]
+        };
+        assert!(reserve(b"held", held).await.allowed);
+        assert!(store.verdict(&large.plan(0, 99)).await.decisions[1].allowed);
+        let ask = async |name: &[u8]| {
+            if is_reserved { reserve(name, 1).await } else { store.verdict(&small.plan(0, 1)).await.decisions[1] }
+        };
+        let refused = ask(b"one").await;
+        assert_eq!((refused.allowed, refused.retry_after), (false, Some(seconds * SECOND)));
+        clock.set(START + seconds * SECOND);
+        assert!(ask(b"two").await.allowed, "{held} held, is_reserved: {is_reserved}");
+    }
 }
 
 async fn count(mut store: Authority, clock: &Arc<ManualClock>) {
@@ -70,8 +80,7 @@ async fn count(mut store: Authority, clock: &Arc<ManualClock>) {
     let limits = [token_bucket("100", "1", "1h"), token_bucket("1", "10", "1s")];
     let admitted = admitted(&store, clock, &limits, (0..200).map(|number| number * SECOND / 5)).await;
     assert_eq!(admitted, 100 + 100);
-    store.forget(clock).await;
-    refuse_beside_a_hold(&store, clock).await;
+    refuse_no_longer(store, clock).await;
 }
 
 #[tokio::test]

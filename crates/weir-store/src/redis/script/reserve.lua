@@ -71,28 +71,27 @@ local function make_reservation(kind, deadline)
     end
     return {RESERVED, time_left(reservation[1]), 0}, nil, nil, nil, 1
   end
-  -- The decision is not stored; only the charges of expired holds remain.
   local states_before, resets_before, changed_before = {unpack(states, 1, count)}, {unpack(resets, 1, count)}, changed
   all_or_nothing()
+  for index = 1, count do
+    -- A refusal has stored no more than states that it truncated.
+    if decisions[index][1] == 0 and not rules[index].shadow then return {REFUSED, 0, 0} end
+  end
+  -- Otherwise the decision is not stored; only the charges of expired holds remain.
   changed = changed_before
   for index = 1, count do
     states[index], resets[index], levels[index].s = states_before[index], resets_before[index], states_before[index]
   end
-  local held, units, passes, has_room = {}, input[costs_at + 1], true, true
+  local held, units, has_room = {}, input[costs_at + 1], true
   for index = 1, count do
-    if decisions[index][1] == 1 then
-      if units > 0 then
-        if holds.has_room(levels[index].ledger, kind, deadline) then
-          held[#held + 1] = index
-        elseif not rules[index].shadow then
-          has_room = false
-        end
+    if decisions[index][1] == 1 and units > 0 then
+      if holds.has_room(levels[index].ledger, kind, deadline) then
+        held[#held + 1] = index
+      elseif not rules[index].shadow then
+        has_room = false
       end
-    elseif not rules[index].shadow then
-      passes = false
     end
   end
-  if not passes then return {REFUSED, 0, 0} end
   if not has_room then
     for index = 1, count do
       decisions[index] = {0, decisions[index][2], 0, RETRY_WHEN_FULL, 0, 0, 0, RETRY_WHEN_FULL}
