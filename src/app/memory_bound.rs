@@ -108,6 +108,7 @@ impl MemoryBound {
                 2,
                 incomplete_calls::max_bytes(grpc.max_message_bytes),
             ),
+            part("unfinished bodies of rejected HTTP requests", 1, incomplete_calls::max_bytes(0)),
             part("HTTP connections (http.max_connections, and those that end)", open_http, CONNECTION_BYTES),
         ];
         if settings.store.url != StoreUrl::Memory {

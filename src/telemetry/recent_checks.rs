@@ -131,7 +131,7 @@ impl RecentChecks {
         if name.len() >= MAX_NAME_BYTES {
             return;
         }
-        // Held for one record, also by the reader: a check that was left out would change the decisions of a replay.
+        // Waits, as a check that was left out would change the decisions of a replay.
         let mut ring = self.ring.lock();
         let sample_shift = self.sample_shift.load(Ordering::Relaxed);
         let next = ring.push(now(), sample_shift, name, terms);

@@ -44,8 +44,8 @@ pub trait Routes: Clone + Send + Sync + 'static {
     /// Returns the surface of a request, for logs and spans.
     fn surface<B>(request: &Request<B>) -> Surface;
 
-    /// Whether requests for this path count against the rate of their connection.
-    fn is_paced(_path: &str) -> bool {
+    /// Whether a request counts against the rate of its connection.
+    fn is_paced(_request: &Request<Incoming>) -> bool {
         true
     }
 
@@ -97,10 +97,10 @@ impl<R: Routes> Guarded<R> {
 
     #[inline]
     fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Rejected> {
-        let path = request.uri().path();
-        if R::is_paced(path) {
+        if R::is_paced(request) {
             self.connected.pace()?;
         }
+        let path = request.uri().path();
         match &self.identity {
             Some(identity) => {
                 let (access, lasts) = (R::access(path), R::lasts(path));

@@ -34,6 +34,8 @@ use crate::auth::Access;
 pub struct HttpRoutes {
     router: Router,
     incomplete_calls: Arc<ConnectionCalls>,
+    /// Those of requests that are rejected unread, which take no room of others.
+    rejected: Arc<ConnectionCalls>,
     too_large: Counter,
 }
 
@@ -44,8 +46,9 @@ pub struct Peer(pub Option<SocketAddr>);
 impl HttpRoutes {
     /// Returns the port with these routes, whose requests have bodies of at most `max_body_bytes`.
     pub fn new(router: Router, max_body_bytes: usize, metrics: &ListenerMetrics, connected: Connected) -> Self {
-        let port = IncompleteCalls::new(body::TIMEOUT, max_body_bytes, metrics);
-        Self { router, incomplete_calls: port.of(connected), too_large: metrics.too_large.clone() }
+        let [incomplete_calls, rejected] = [max_body_bytes, 0]
+            .map(|max_bytes| IncompleteCalls::new(body::TIMEOUT, max_bytes, metrics).of(connected.clone()));
+        Self { router, incomplete_calls, rejected, too_large: metrics.too_large.clone() }
     }
 }
 
@@ -53,7 +56,9 @@ impl Routes for HttpRoutes {
     type Body = Body;
 
     fn on(self, connected: &Connected) -> Self {
-        Self { incomplete_calls: self.incomplete_calls.port().of(connected.clone()), ..self }
+        let [incomplete_calls, rejected] =
+            [&self.incomplete_calls, &self.rejected].map(|calls| calls.port().of(connected.clone()));
+        Self { incomplete_calls, rejected, ..self }
     }
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {
@@ -65,13 +70,13 @@ impl Routes for HttpRoutes {
         let (back, mut unread) = oneshot::channel();
         let request = request.map(|body| {
             let body = self.incomplete_calls.body(body, Expected::Message);
-            Body::new(LentBody { body: Some(body), back: Some(back) })
+            Body::new(LentBody { body: Some(body), back: Some(back), is_asked_for: !asks_first })
         });
         let Ok(mut response) = self.router.clone().call(request).await;
         if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
             self.too_large.increment(1);
         }
-        if let (Ok(unread), false) = (unread.try_recv(), asks_first) {
+        if let Ok(unread) = unread.try_recv() {
             body::drain(unread).await;
         }
         if response.status().as_u16() >= 400 {
@@ -84,7 +89,7 @@ impl Routes for HttpRoutes {
 
     async fn discard(&self, request: Request<Incoming>) {
         if !asks_first(&request) {
-            body::drain(self.incomplete_calls.body(request.into_body(), Expected::Message)).await;
+            body::drain(self.rejected.body(request.into_body(), Expected::Message)).await;
         }
     }
 
@@ -92,8 +97,8 @@ impl Routes for HttpRoutes {
         routes::http_access(path)
     }
 
-    fn is_paced(path: &str) -> bool {
-        !routes::is_probe(path)
+    fn is_paced(request: &Request<Incoming>) -> bool {
+        !routes::is_probe(request.uri().path()) || !request.body().is_end_stream()
     }
 
     fn surface<B>(request: &Request<B>) -> Surface {
@@ -110,10 +115,11 @@ fn asks_first<B>(request: &Request<B>) -> bool {
     request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT)
 }
 
-/// A body that is sent back if it is dropped before its end.
+/// A body that is sent back if it is dropped before its end, unless the client still waits to be asked for it.
 struct LentBody {
     body: Option<RequestBody<Incoming>>,
     back: Option<oneshot::Sender<RequestBody<Incoming>>>,
+    is_asked_for: bool,
 }
 
 impl hyper::body::Body for LentBody {
@@ -123,6 +129,7 @@ impl hyper::body::Body for LentBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let polled = Pin::new(body).poll_frame(cx);
+        self.is_asked_for = true;
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             self.back = None;
         }
@@ -140,7 +147,7 @@ impl hyper::body::Body for LentBody {
 
 impl Drop for LentBody {
     fn drop(&mut self) {
-        if let (Some(back), Some(body)) = (self.back.take(), self.body.take()) {
+        if let (Some(back), Some(body), true) = (self.back.take(), self.body.take(), self.is_asked_for) {
             // Received unless the whole request is dropped.
             let _ = back.send(body);
         }

@@ -4,6 +4,7 @@ use std::{net::TcpStream, time::Duration};
 
 use hyper::{Request, header::HeaderMap};
 use rustix::process::Signal;
+use serde_json::json;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
 use tonic_types::StatusExt;
@@ -12,7 +13,9 @@ use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
     support::{
-        Server, eventually, eventually_async, http, in_time,
+        Server, eventually, eventually_async, http,
+        http::Client,
+        in_time,
         raw::{Raw, framed},
         requests::check,
         server::Setup,
@@ -126,10 +129,15 @@ fn half_open_calls_of_others_do_not_end_a_call_whose_message_is_on_its_way() {
 #[test]
 fn streams_that_cannot_be_ended_are_closed_with_their_connection() {
     let redis = Redis::start(Options::socket());
-    let setup = Setup::new().policy(POLICY).shared(&redis).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "100ms");
+    let setup = Setup::new().policy(POLICY).shared(&redis).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s");
     // The service starts once it has read the overrides, or this time is over.
     let setup = setup.env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "1s");
     let server = setup.start();
+    let mut client = Client::connect(&server.http).expect("a connection");
+    eventually("the store decides", || {
+        let answer = client.post("/v1/check", &json!({ "key": ["user", "alex"] })).json();
+        (answer["degraded"] != true).then_some(())
+    });
     redis.pause();
     // The answers to the first checks are ready while the calls wait for the rest of the second ones, but the window
     // has no room.
@@ -137,6 +145,7 @@ fn streams_that_cannot_be_ended_are_closed_with_their_connection() {
     let message = framed(&check(&["user", "alex"]));
     let messages = [&message, &message[..message.len() / 2]].concat();
     (0..CALLS).try_for_each(|_| stuck.begin(STREAM, &messages)).expect("sent");
+    server.wait_for_metric("weir_degraded_total{domain=\"default\",mode=\"local\"}", CALLS as f64);
     // This connection has the most waiting calls, and is closed to make room.
     let _others = half_open(&server, 9, CHECK);
     server.wait_for_metric(CLOSED, 1.0);

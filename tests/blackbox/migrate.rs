@@ -297,7 +297,7 @@ fn migrated_settings_load_and_mean_the_same() {
         let passwords: Vec<_> = passwords.into_iter().flatten().collect();
         let mut expected = json!({
             "grpc.listen": "[::]:8081", "http.listen": "[::]:8080", "limits": "/srv/runtime_data/current/config",
-            "limits_allow_empty": true, "reset": "authenticated", "grpc.max_message_bytes": 4_194_304,
+            "limits_allow_empty": true, "reset": "authenticated", "admin": "authenticated", "grpc.max_message_bytes": 4_194_304,
         });
         for (key, value) in settings.as_object().expect("a map") {
             expected[key] = serde_json::from_str(&value.to_string().replace("CERTS", dir)).expect("JSON");

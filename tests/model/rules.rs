@@ -15,26 +15,27 @@ pub struct Arrival {
     maker: [Meter; 2],
     /// Whether others know the limit, and charge it: since it has written the state beside others.
     is_known: bool,
+    /// Until when it is kept beside others: until its own units have come back, and an hour.
+    until: i128,
 }
 
 impl Arrival {
+    /// Returns the furthest arrival time that the limit could have made by `now`, with or without the factor.
+    fn furthest([(each, most), (base_each, base_most)]: [Meter; 2], now: Fraction) -> Fraction {
+        let (scaled, unscaled) = (now.plus(each.times(most)), base_each.times(base_most).ceil());
+        let unscaled = now.plus(Fraction::whole(unscaled));
+        if (each, most) != (base_each, base_most) && unscaled > scaled { unscaled } else { scaled }
+    }
+
     /// Returns the arrival time after another limit has charged, at most the furthest that this one could have made.
     fn charged(self, units: i128, now: Fraction) -> Self {
-        let [(each, most), (base_each, base_most)] = self.maker;
-        if !self.is_known {
+        if !self.is_known || units <= 0 {
             return self;
         }
-        let unscaled = now.plus(Fraction::whole(base_each.times(base_most).ceil()));
-        let scaled = now.plus(each.times(most));
-        let furthest = if self.maker[0] != self.maker[1] && unscaled > scaled { unscaled } else { scaled };
-        let more = |a: Fraction, b: Fraction| if a > b { a } else { b };
-        let less = |a: Fraction, b: Fraction| if a > b { b } else { a };
-        let at = if units < 0 {
-            more(self.at.minus(each.times(-units)), less(self.at, now))
-        } else {
-            more(less(more(self.at, now).plus(each.times(units)), furthest), self.at)
-        };
-        Self { at, ..self }
+        let begin = if self.at > now { self.at } else { now };
+        let (next, furthest) = (begin.plus(self.maker[0].0.times(units)), Self::furthest(self.maker, now));
+        let next = if next > furthest { furthest } else { next };
+        Self { at: if next > self.at { next } else { self.at }, ..self }
     }
 }
 
@@ -53,7 +54,10 @@ impl State {
     /// Returns the time from which the key counts as unused.
     pub fn ends(&self, rule_period: i128) -> i128 {
         match self {
-            Self::Arrivals(all) => all.iter().map(|arrival| arrival.at.ceil()).max().unwrap_or(i128::MIN),
+            Self::Arrivals(all) => {
+                let others = all[1..].iter().map(|other| other.at.ceil().min(other.until - 3_600_000_000));
+                others.fold(all[0].at.ceil(), i128::max)
+            }
             Self::Window { used: 0, .. } => i128::MIN,
             Self::Window { start, .. } => start + rule_period,
         }
@@ -135,15 +139,15 @@ fn arrival(limit: [Meter; 2], state: Option<State>, now: i128, cost: i128) -> (D
     let present = Fraction::whole(now);
     // A state that another limit wrote is cut to the furthest that this limit could have written, with or without the
     // factor. What this limit wrote under another factor rounds up.
-    let unscaled = present.plus(Fraction::whole(base.0.times(base.1).ceil()));
-    let furthest = if limit[0] != base && unscaled > present.plus(depth) { unscaled } else { present.plus(depth) };
+    let furthest = Arrival::furthest(limit, present);
     let all = match state {
         Some(State::Arrivals(all)) => all,
         _ => Vec::new(),
     };
     let own = all.iter().find(|arrival| arrival.maker[1] == base);
     let known = own.map(|own| if own.maker == limit { own.at } else { Fraction::whole(own.at.ceil()) });
-    let rest = all.iter().filter(|arrival| arrival.maker[1] != base).map(|arrival| arrival.at.ceil()).max();
+    let others = || all.iter().filter(|other| other.maker[1] != base);
+    let rest = others().map(|arrival| arrival.at.ceil()).max();
     let (known, is_cut) = match (known, rest.map(Fraction::whole)) {
         (Some(known), Some(rest)) if own.is_some_and(|own| !own.is_known) => {
             let taken = if rest > furthest { furthest } else { rest };
@@ -155,17 +159,19 @@ fn arrival(limit: [Meter; 2], state: Option<State>, now: i128, cost: i128) -> (D
     };
     let remaining = |at: Fraction| present.plus(depth).minus(at).divided_by(each).floor();
     let reset = |at: Fraction| at.minus(present).ceil();
-    // The other limits keep their arrival times until these are an hour ago, and those that are known are charged as
-    // well. Of more than three, the nearest is forgotten.
+    // The other limits keep their arrival times, and those that are known are charged as well. Of more than three, the
+    // one that is kept for the shortest time is forgotten.
     let keep = |at: Fraction, charged: i128| {
-        let others = all.iter().filter(|other| other.maker[1] != base && other.at.ceil() > now - 3_600_000_000);
-        let mut others: Vec<_> = others.map(|other| other.charged(charged, present)).collect();
+        let mut others: Vec<_> =
+            others().filter(|other| other.until > now).map(|other| other.charged(charged, present)).collect();
         if others.len() > 3 {
             // Of equal ones the first.
-            let nearest = (0..others.len()).min_by_key(|at| others[*at].at.ceil()).unwrap_or_default();
+            let nearest = (0..others.len()).min_by_key(|at| others[*at].until).unwrap_or_default();
             others.remove(nearest);
         }
-        let own = Arrival { at, maker: limit, is_known: !others.is_empty() };
+        let is_known = !others.is_empty();
+        let ends = if is_known { at.ceil().max(now + furthest.minus(present).ceil()) } else { at.ceil() };
+        let own = Arrival { at, maker: limit, is_known, until: ends + 3_600_000_000 };
         Some(State::Arrivals([own].into_iter().chain(others).collect()))
     };
     let unchanged = || (!all.is_empty()).then(|| State::Arrivals(all.clone()));

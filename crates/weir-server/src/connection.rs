@@ -174,6 +174,18 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let metrics = Arc::clone(&self.metrics);
+        let served = self.serve_http(io, connected, until_revoked).await;
+        if served.as_ref().err().is_some_and(|error| is_flood(&**error)) {
+            count(CloseReason::Flooded, &metrics);
+        }
+        served
+    }
+
+    async fn serve_http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let Self { service, settings, drain, metrics, activity, unread, slot, queue, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic, activity, Some(slot));
         let (close, rapid_resets) = (connected.close.clone(), Arc::clone(&connected.rapid_resets));
@@ -185,12 +197,7 @@ impl<R: Serve> Connection<R> {
         let (mut revoked, mut abuse) = (pin!(until_revoked), pin!(abuse(&unread, &rapid_resets.1)));
         let mut why = tokio::select! {
             biased;
-            result = connection.as_mut() => {
-                if result.as_ref().err().is_some_and(|error| is_flood(&**error)) {
-                    count(CloseReason::Flooded, &metrics);
-                }
-                return result;
-            }
+            result = connection.as_mut() => return result,
             why = abuse.as_mut() => why,
             () = drain.begun() => CloseReason::Drain,
             why = lifetime.over() => why,

@@ -27,7 +27,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (
         REQUESTS_REJECTED,
         "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time; size: \
-         a unary call's message was too large; unread: too many answers were not read).",
+         a message or an HTTP body was too large; unread: too many answers were not read).",
     ),
     (RELOADS, "Reloads of the server certificate, key and client CA bundle, by listener and result (success, error)."),
     (FAILURES, "Failed TLS handshakes, by listener and reason (certificate, closed, evicted, protocol, timeout)."),

@@ -1,12 +1,12 @@
 -- The theoretical arrival time, as in tat.rs and meter.rs. A meter is {most, whole, part, den, depth micros, depth num,
 -- maker, furthest micros, furthest num}. A state is {micros, num, maker}, or that and {whole, part, den, furthest micros,
--- furthest num} (all 0: unknown) of each of several limits, the one that wrote it first. The lower 32 bits of a maker,
--- less one, are those of the limit.
+-- furthest num} (all 0: unknown) and {until} of each of several limits, the one that wrote it first. The lower 32 bits of
+-- a maker, less one, are those of the limit.
 
 -- Returns the limit's arrival time in a state, and whether it was clamped.
 local function tat_read(s, now, maker, fi, fn, den)
   local own, rest, limit = nil, nil, (maker - 1) % 4294967296
-  for at = 1, #s, 8 do
+  for at = 1, #s, 9 do
     if (s[at + 2] - 1) % 4294967296 == limit then
       own = own or at
     else
@@ -26,44 +26,38 @@ local function tat_read(s, now, maker, fi, fn, den)
   return li, ln, span_less(li, ln, rest, 0)
 end
 
--- Charges `units` of another limit, below 0 for a refund, to the arrival time at `at`, of which the terms are known.
+-- Charges `units` of another limit to the arrival time at `at`, of which the terms are known.
 local function tat_charged(own, at, units, now)
   local ti, tn, den = own[at], own[at + 1], own[at + 5]
-  local si, sn = span_of(math.abs(units), own[at + 3], own[at + 4], den)
-  local ni, nn
-  if units < 0 then
-    ni, nn = span_sub(ti, tn, si, sn, den)
-    local li, ln = now, 0
-    if span_less(ti, tn, li, ln) then li, ln = ti, tn end
-    if span_less(ni, nn, li, ln) then ni, nn = li, ln end
-  else
-    ni, nn = ti, tn
-    if ti < now then ni, nn = now, 0 end
-    ni, nn = span_add(ni, nn, si, sn, den)
-    local li, ln = now + own[at + 6], own[at + 7]
-    if span_less(li, ln, ni, nn) then ni, nn = li, ln end
-    if span_less(ni, nn, ti, tn) then ni, nn = ti, tn end
-  end
-  own[at], own[at + 1] = ni, nn
+  local si, sn = span_of(units, own[at + 3], own[at + 4], den)
+  local ni, nn = ti, tn
+  if ti < now then ni, nn = now, 0 end
+  ni, nn = span_add(ni, nn, si, sn, den)
+  local li, ln = now + own[at + 6], own[at + 7]
+  if span_less(li, ln, ni, nn) then ni, nn = li, ln end
+  if span_less(ti, tn, ni, nn) then own[at], own[at + 1] = ni, nn end
 end
 
--- Adds the arrival times of other limits in `s` to `own`, the state of this limit alone, each with `charged` units more.
--- Of more than three, the nearest is dropped.
+-- Adds the arrival times of other limits in `s` to `own`, the state of this limit alone, each with `charged` units more;
+-- not a refund, since a limit that was full may have been charged less. Of more than three, the one that is kept for the
+-- shortest time is dropped.
 local function tat_write(s, own, charged, now, fi, fn, whole, part, den)
-  local limit, length, nearest = (own[3] - 1) % 4294967296, 8
-  for from = 1, #s, 8 do
-    if (s[from + 2] - 1) % 4294967296 ~= limit and span_ceil(s[from], s[from + 1]) > now - 3600000000 then
+  local limit, length, nearest = (own[3] - 1) % 4294967296, 9
+  for from = 1, #s, 9 do
+    local kept = s[from + 8] or span_ceil(s[1], s[2]) + 3600000000
+    if (s[from + 2] - 1) % 4294967296 ~= limit and kept > now then
       for place = 0, 7 do own[length + 1 + place] = s[from + place] or 0 end
-      if own[length + 6] ~= 0 then tat_charged(own, length + 1, charged, now) end
-      local ends = span_ceil(own[length + 1], own[length + 2])
-      if not nearest or ends < span_ceil(own[nearest], own[nearest + 1]) then nearest = length + 1 end
-      length = length + 8
+      own[length + 9] = kept
+      if charged > 0 and own[length + 6] ~= 0 then tat_charged(own, length + 1, charged, now) end
+      if not nearest or kept < own[nearest + 8] then nearest = length + 1 end
+      length = length + 9
     end
   end
-  if length == 8 then return own end
+  if length == 9 then return own end
   own[4], own[5], own[6], own[7], own[8] = whole, part, den, fi, fn
-  if length > 32 then
-    for _ = 1, 8 do table.remove(own, nearest) end
+  own[9] = math.max(span_ceil(own[1], own[2]), now + span_ceil(fi, fn)) + 3600000000
+  if length > 36 then
+    for _ = 1, 9 do table.remove(own, nearest) end
   end
   return own
 end
@@ -71,8 +65,8 @@ end
 -- Returns until when a state matters to limits other than the one that wrote it; nil: not.
 local function tat_kept(s)
   local last
-  for at = 9, #s, 8 do
-    local ends = span_ceil(s[at], s[at + 1])
+  for at = 10, #s, 9 do
+    local ends = min(span_ceil(s[at], s[at + 1]), s[at + 8] - 3600000000)
     if not last or ends > last then last = ends end
   end
   return last

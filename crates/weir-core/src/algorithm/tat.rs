@@ -12,8 +12,8 @@ use crate::domain::{Decision, Micros, StepInput, time::SECOND};
 /// Maximum number of other limits whose arrival times a state keeps.
 const MAX_OTHERS: usize = 3;
 
-/// Time for which it keeps them once they are in the past. Without its own, a limit would take over that of another one,
-/// by which it may be used up.
+/// Time for which it keeps them once their own units have come back. Without its own, a limit would take over that of
+/// another one, by which it may be used up.
 const KEPT_PASSED: Micros = 3_600 * SECOND;
 
 /// The theoretical arrival times of a key: that of the limit that wrote the state, and those of others that wrote it
@@ -41,6 +41,8 @@ struct Arrival {
     /// Its rate and its furthest, by which others charge it; `None` if it has not written the state since there are
     /// others.
     terms: Option<(Rate, Span)>,
+    /// Until when it is kept beside others, whatever they charge: until its own units have come back, and an hour.
+    until: Micros,
 }
 
 impl Arrival {
@@ -56,16 +58,12 @@ impl Arrival {
         self.span().ceil()
     }
 
-    /// Returns the arrival time after `units` that another limit has charged, below 0 for a refund: never further than
-    /// the limit's furthest, unless it was before.
-    fn charged(self, units: i64, now: Micros) -> Self {
-        let Some((rate, furthest)) = self.terms else { return self };
-        let (at, present, span) = (self.span(), Span::whole(now), rate.span(units.unsigned_abs()));
-        let next = if units < 0 {
-            rate.sub(at, span).max(at.min(present))
-        } else {
-            rate.add(at.max(present), span).min(rate.add(present, furthest)).max(at)
-        };
+    /// Returns the arrival time after `units` that another limit has charged: never further than the limit's furthest,
+    /// unless it was before.
+    fn charged(self, units: u64, now: Micros) -> Self {
+        let Some((rate, furthest)) = self.terms.filter(|_| units > 0) else { return self };
+        let (at, present) = (self.span(), Span::whole(now));
+        let next = rate.add(at.max(present), rate.span(units)).min(rate.add(present, furthest)).max(at);
         Self { micros: next.micros, num: next.num as u32, ..self }
     }
 
@@ -73,7 +71,7 @@ impl Arrival {
         let micros = moment(micros)?;
         let maker = whole(maker, 1, 1 << 52)?;
         let num = whole(num, 0, (maker - 1).min(MAX_COUNT as i64 - 1))?;
-        Some(Self { micros, num: num as u32, maker: (maker - 1).unsigned_abs(), terms: None })
+        Some(Self { micros, num: num as u32, maker: (maker - 1).unsigned_abs(), terms: None, until: 0 })
     }
 
     /// Returns the terms that are encoded as these numbers, 0 for none.
@@ -101,7 +99,8 @@ impl Tat {
     fn arrivals(&self) -> (Arrival, &[Arrival]) {
         match &self.0 {
             Repr::One { num, micros, maker } => {
-                (Arrival { micros: *micros, num: *num, maker: *maker, terms: None }, &[])
+                let own = Arrival { micros: *micros, num: *num, maker: *maker, terms: None, until: 0 };
+                (Arrival { until: own.ceil() + KEPT_PASSED, ..own }, &[])
             }
             // Never empty.
             Repr::Several(all) => (all[0], &all[1..]),
@@ -111,14 +110,14 @@ impl Tat {
 
 impl EncodedState for Tat {
     /// Encodes the micros, the numerator and the signature, which is above the numerator. If there are several limits,
-    /// each also has its rate and furthest.
+    /// each also has its rate, its furthest and until when it is kept.
     fn encode(&self) -> Vec<f64> {
         let (own, others) = self.arrivals();
         let numbers = |arrival: &Arrival| {
-            let Arrival { micros, num, maker, terms } = *arrival;
+            let Arrival { micros, num, maker, terms, until } = *arrival;
             let terms = terms
                 .map_or([0; 5], |(rate, furthest)| [rate.whole, rate.part, rate.den, furthest.micros, furthest.num]);
-            [[micros, i64::from(num), (maker + 1) as i64].as_slice(), &terms]
+            [[micros, i64::from(num), (maker + 1) as i64].as_slice(), &terms, &[until]]
                 .concat()
                 .into_iter()
                 .map(|number| number as f64)
@@ -137,15 +136,15 @@ impl EncodedState for Tat {
         if !rest.is_empty() || !(2..=1 + MAX_OTHERS).contains(&all.len()) {
             return None;
         }
-        let arrivals = all.iter().map(|&[micros, num, maker, whole, part, den, furthest, furthest_num]| {
-            let terms = Arrival::decode_terms([whole, part, den, furthest, furthest_num])?;
-            Some(Arrival { terms, ..Arrival::decode(micros, num, maker)? })
+        let arrivals = all.iter().map(|&[micros, num, maker, rate, part, den, furthest, furthest_num, until]| {
+            let terms = Arrival::decode_terms([rate, part, den, furthest, furthest_num])?;
+            Some(Arrival { terms, until: moment(until)?, ..Arrival::decode(micros, num, maker)? })
         });
         Self::of(&arrivals.collect::<Option<Vec<_>>>()?)
     }
 
     fn kept_until(&self) -> Option<Micros> {
-        self.arrivals().1.iter().map(Arrival::ceil).max()
+        self.arrivals().1.iter().map(|other| other.ceil().min(other.until - KEPT_PASSED)).max()
     }
 }
 
@@ -221,25 +220,25 @@ impl Reach {
                 let furthest = rate.add(now, self.furthest);
                 (rest.min(furthest), rest > furthest)
             }
-            // A state has at least one.
             (None, None) => (now, false),
         }
     }
 
-    /// Returns the state in which this limit is now at `at`, after `charged` units, below 0 for a refund, to the state
-    /// before. They are charged to the other limits too.
-    fn write(&self, before: &Tat, at: Tat, rate: Rate, charged: i64, now: Micros) -> Tat {
+    /// Returns the state in which this limit is now at `at`, after `charged` units to the state before, which are charged
+    /// to the other limits too. Refunds are not: a limit that was full may have been charged less.
+    fn write(&self, before: &Tat, at: Tat, rate: Rate, charged: u64, now: Micros) -> Tat {
         let (latest, others) = before.arrivals();
         let others = [&latest].into_iter().chain(others);
         let others = others
-            .filter(|other| !other.is_of(self.maker) && other.ceil() > now - KEPT_PASSED)
+            .filter(|other| !other.is_of(self.maker) && other.until > now)
             .map(|other| other.charged(charged, now));
-        let own = Arrival { terms: Some((rate, self.furthest)), ..at.arrivals().0 };
+        let own = at.arrivals().0;
+        let until = own.ceil().max(now + self.furthest.ceil()) + KEPT_PASSED;
+        let own = Arrival { terms: Some((rate, self.furthest)), until, ..own };
         let mut all: Vec<_> = [own].into_iter().chain(others).collect();
         if all.len() > 1 + MAX_OTHERS {
             // The one whose loss makes the least room.
-            let nearest =
-                (1..all.len()).fold(1, |least, at| if all[at].ceil() < all[least].ceil() { at } else { least });
+            let nearest = (1..all.len()).fold(1, |least, at| if all[at].until < all[least].until { at } else { least });
             all.remove(nearest);
         }
         Tat::of(&all).unwrap_or(at)
@@ -273,7 +272,7 @@ impl Reach {
     ) -> (Decision, Option<Tat>) {
         let (at, is_clamped) = self.read(tat, rate, Span::whole(input.now));
         let (decision, next) = step(Some(at));
-        let charged = if decision.allowed { input.cost } else { 0 };
+        let charged = if decision.allowed { input.cost.max(0).unsigned_abs() } else { 0 };
         let next = next.or_else(|| (is_clamped && input.cost > 0).then(|| self.alone(at)));
         (decision, next.map(|next| self.write(tat, next, rate, charged, input.now)))
     }
@@ -291,7 +290,7 @@ impl Reach {
         match state {
             Some(tat) if known.is_none() => {
                 let at = self.read(tat, rate, Span::whole(now)).0;
-                self.write(tat, charge(Some(at)), rate, i64::try_from(units).unwrap_or(i64::MAX), now)
+                self.write(tat, charge(Some(at)), rate, units.min(MAX_COUNT), now)
             }
             _ => charge(known),
         }

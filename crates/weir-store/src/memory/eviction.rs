@@ -40,9 +40,9 @@ impl WhenFull {
 pub(super) type Guards<'a> = [(usize, MutexGuard<'a, Shard>)];
 
 impl<C: Clock> MemoryStore<C> {
-    /// Evicts the live state that expires first in a sample, or an answer ([`Shard::evict`]). The sample is
-    /// taken from the fullest of a few shards, so that many keys below one anchor evict each other first. States that the plan itself has found are spared.
-    /// Returns `false` if nothing could be evicted.
+    /// Evicts the live state that expires first in a sample, or an answer ([`Shard::evict`]). The sample is taken from the
+    /// fullest of a few shards, so that many keys below one anchor evict each other first. States that the plan itself
+    /// has found are spared. Returns `false` if nothing could be evicted.
     pub(super) fn evict(&self, locked: &mut Guards<'_>, found: &[LocatedState]) -> bool {
         let turn = self.next_evicted.fetch_add(1, Ordering::Relaxed);
         let shards = self.shards.len();

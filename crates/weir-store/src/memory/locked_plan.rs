@@ -245,7 +245,7 @@ impl<C: Clock> States for LockedPlan<'_, '_, C> {
     fn has_room(&self, count: usize) -> bool {
         let MemorySettings { max_keys, when_full, .. } = self.store.settings;
         let has_room = when_full != WhenFull::Deny || self.store.keys.load(Ordering::Relaxed) + count <= max_keys;
-        if !has_room {
+        if !has_room && !self.plan.dry_run {
             self.lacks_capacity.set(true);
         }
         has_room

@@ -179,8 +179,16 @@ fn limits_in_turns_admit_no_more_than_each_alone() {
             let (mut shared, mut expires): (Option<State>, _) = (None, 0);
             let first = &limits[random.below(limits.len())];
             let same: Vec<_> = limits.iter().filter(|limit| limit.time_base() == first.time_base()).collect();
-            let mut alone: Vec<(_, Option<State>)> =
-                (0..random.within(2, 4)).map(|_| (same[random.below(same.len())], None)).collect();
+            let mut alone: Vec<(&Params, Option<State>)> = Vec::new();
+            let is_metered = ["gcra", "token_bucket", "leaky_queue"].contains(&entry.name);
+            for _ in 0..random.within(2, 4) {
+                let limit = same[random.below(same.len())];
+                // Those with the same signature, which is the seventh number, are one limit.
+                if !is_metered || alone.iter().all(|(other, _)| other.lua_params().get(6) != limit.lua_params().get(6))
+                {
+                    alone.push((limit, None));
+                }
+            }
             let spans: Vec<_> = alone.iter().map(|(limit, _)| limit.window()).collect();
             for _ in 0..100 {
                 let (limit, own) = {
@@ -192,7 +200,9 @@ fn limits_in_turns_admit_no_more_than_each_alone() {
                 shared = shared.filter(|_| expires > now);
                 let peek = limit.step(shared.as_ref(), &input(0)).0;
                 let cost = random.pick(&[1, 1, peek.remaining as i64, peek.limit as i64, random.clone().within(1, 5)]);
-                let input = input(cost.max(1));
+                // Limits that share one count, or one arrival time, also share refunds.
+                let refunds = is_metered && random.once_in(4);
+                let input = input(if refunds { -cost } else { cost.max(1) });
                 let (decision, next) = limit.step(shared.as_ref(), &input);
                 let (by_itself, next_alone) = limit.step(own.as_ref(), &input);
                 if decision.allowed {

@@ -72,6 +72,22 @@ fn of_several_limits_the_furthest_arrival_time_counts_and_is_kept() {
 }
 
 #[test]
+fn a_limit_that_is_gone_is_forgotten_although_others_charge_it() {
+    let gone = parse("token_bucket", &[("capacity", "10"), ("count", "10"), ("period", "1h")]);
+    let own = parse("token_bucket", &[("capacity", "10"), ("count", "10"), ("period", "1m")]);
+    let mut key = Key::new();
+    key.decide(&gone, 0, 1);
+    key.decide(&own, 0, 1);
+    assert!(key.decide(&gone, S, 1).allowed);
+    let numbers = |key: &Key| key.state.as_ref().unwrap().encode().len();
+    for number in 1..240 {
+        assert!(key.decide(&own, number * 60 * S, 2).allowed);
+        // An hour until its own unit has surely come back, and another one.
+        assert_eq!(numbers(&key), if number <= 120 { 18 } else { 3 }, "after {number} minutes");
+    }
+}
+
+#[test]
 fn the_window_is_the_time_to_fill_the_bucket() {
     assert_eq!(parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]).window(), 6 * S);
 }

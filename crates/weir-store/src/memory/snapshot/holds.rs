@@ -7,8 +7,8 @@
 //! | open record | u8 2; its anchor and its name; u8: 0 kept, 1 released at expiry; i64: its deadline; u64: units; u16:
 //! number of levels, and their names |
 //! | answered request | u8 4; its anchor and its name; 8 bytes of fingerprint and 8 of its levels' digest; u8: 1 if
-//! it passed; i64: its expiry; u8: 1 if it made a reservation; u16: number of levels, for each its decision: u8, 1 allowed + 2 never; u64 limit and remaining; i64
-//! four times, negative for none |
+//! it passed; i64: its expiry; u8: 1 if it made a reservation; u16: number of levels, for each its decision: u8, 1
+//! allowed + 2 never; u64 limit and remaining; i64 four times, negative for none |
 //! | settled record | u8 3; its anchor and its name; u64 twice: units charged, and those of them beyond the
 //! reservation; i64: its expiry |
 //!

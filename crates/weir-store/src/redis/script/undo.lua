@@ -65,9 +65,9 @@ local function give_back(index)
   return true
 end
 
--- Undoes a plan's charges after a refusal at another anchor, or all of them if that has another request with the id: exactly, if there was no other write since, else as far as
--- they still count. Then reports the state of the levels. As in settle_refusal, a state truncated by a refusal is
--- stored.
+-- Undoes a plan's charges after a refusal at another anchor, or all of them if that has another request with the id:
+-- exactly, if there was no other write since, else as far as they still count. Then reports the state of the levels. As
+-- in settle_refusal, a state truncated by a refusal is stored.
 local function undo()
   local restored = {}
   for index = 1, count do
