@@ -26,6 +26,9 @@ pub struct Oracle {
     admitted: Vec<Micros>,
     /// The level of a bucket, in units of 1 / `period`.
     level: i128,
+    /// The capacity of the bucket before the last change, and its level: both buckets count everything, each up to its own
+    /// capacity.
+    before: Option<(u64, i128)>,
     /// The least excess of a rate so far.
     min_excess: i128,
     /// Time before which anything is admitted, since the limit has just changed.
@@ -42,6 +45,7 @@ impl Oracle {
             definition,
             admitted: Vec::new(),
             level: 0,
+            before: None,
             min_excess: i128::MAX,
             unchecked_until: Micros::MIN,
             unchecked_max: 0,
@@ -60,7 +64,7 @@ impl Oracle {
         }
         match self.definition {
             LimitDefinition::Bucket { capacity, period, .. } => {
-                self.drained(now) + i128::from(period) <= i128::from(capacity) * i128::from(period)
+                self.drained(self.level, now) + i128::from(period) <= i128::from(capacity) * i128::from(period)
             }
             LimitDefinition::Window { count, period } => {
                 let window = now.div_euclid(period);
@@ -83,7 +87,11 @@ impl Oracle {
     pub fn count(&mut self, now: Micros) {
         self.min_excess = self.min_excess.min(self.line(now));
         if let LimitDefinition::Bucket { period, .. } = self.definition {
-            self.level = self.drained(now) + i128::from(period);
+            self.level = self.drained(self.level, now) + i128::from(period);
+            self.before = self.before.map(|(capacity, level)| {
+                let most = i128::from(capacity) * i128::from(period);
+                (capacity, (self.drained(level, now) + i128::from(period)).min(most))
+            });
         }
         if now < self.unchecked_until {
             self.clamp_to(self.unchecked_max);
@@ -97,6 +105,9 @@ impl Oracle {
             (self.definition, definition)
         {
             self.unchecked_max = before.min(capacity);
+            let known = self.before.filter(|(of, _)| *of == capacity).map(|(_, level)| level);
+            self.before = Some((before, self.level));
+            self.level = known.map_or(self.level, |known| known.min(self.level));
         }
         (self.definition, self.unchecked_until) = (definition, by);
         self.clamp_to(self.unchecked_max);
@@ -121,11 +132,11 @@ impl Oracle {
         *self = Self { unchecked_until, unchecked_max, ..Self::new(definition) };
     }
 
-    fn drained(&self, now: Micros) -> i128 {
+    fn drained(&self, level: i128, now: Micros) -> i128 {
         let (LimitDefinition::Bucket { count, .. }, Some(last)) = (self.definition, self.admitted.last()) else {
             return 0;
         };
-        (self.level - i128::from(now - last) * i128::from(count)).max(0)
+        (level - i128::from(now - last) * i128::from(count)).max(0)
     }
 
     fn line(&self, now: Micros) -> i128 {
