@@ -23,7 +23,7 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     for expected in [
         "policy          1 domains, 1 limits\n",
         "authentication  off\n",
-        "1280 MB  states (store.max_keys), of the policy's largest limit: 5000000 of 256 bytes\n",
+        "2240 MB  states (store.max_keys), of the policy's largest limit: 5000000 of 448 bytes\n",
         "1280 MB  what they take by longer keys, and by limits of requests: 5000000 of 256 bytes\n",
         "MB  charges after an outage (store.redis.charge_after_outage.max_keys): 100000 of 1024 bytes\n",
         "MB  gRPC decisions that wait (grpc.max_concurrent_requests): 10000 of ",

@@ -1,4 +1,5 @@
-//! Two limits for one key at the same time, as during a rollout: together they admit no more than the larger one.
+//! Two limits for one key at the same time, as during a rollout: together they admit the larger burst, and then the faster
+//! rate.
 
 use std::sync::Arc;
 
@@ -84,13 +85,13 @@ async fn count(mut store: Authority, clock: &Arc<ManualClock>) {
 }
 
 #[tokio::test]
-async fn in_memory_limits_in_force_together_admit_no_more_than_the_larger() {
+async fn in_memory_limits_in_force_together_keep_the_larger_burst_and_rate() {
     let clock = Arc::new(ManualClock::default());
     count(Authority::Memory(in_memory(&clock)), &clock).await;
 }
 
 #[tokio::test]
-async fn on_redis_limits_in_force_together_admit_no_more_than_the_larger() {
+async fn on_redis_limits_in_force_together_keep_the_larger_burst_and_rate() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
     count(on_redis(&server.url(), &clock), &clock).await;
 }
