@@ -68,17 +68,25 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Settles a lease that is given back of a key that cannot be leased any more, on all limits that may have granted
-    /// it, also those that an override removes or a ban hides. Returns `None` if nothing could be settled.
-    pub async fn give_back(&self, handle: &PolicyHandle, request: &Request<'_>, renewal: &Renewal) -> Option<Grant> {
-        let mut plan = request.plan(&handle.policy, handle.version, true).ok()?;
+    /// it, also those that an override removes or a ban hides. Returns `None` if there are none.
+    ///
+    /// # Errors
+    /// [`CheckError`] if the request has no plan, or the store fails.
+    pub async fn give_back(
+        &self,
+        handle: &PolicyHandle,
+        request: &Request<'_>,
+        renewal: &Renewal,
+    ) -> Result<Option<Grant>, CheckError> {
+        let mut plan = request.plan(&handle.policy, handle.version, true)?;
         plan.change_levels(|levels| levels.iter_mut().for_each(|level| level.cost = 0));
         plan.charge = Charge::AllOrNothing;
         let may_have_granted =
             |index: usize| plan.state_of(index) == index && plan.levels()[index].limit.params.holdable().is_ok();
         let plan = plan.only(may_have_granted);
         if plan.levels().is_empty() || !self.store.decides_in_one_step(&plan) {
-            return None;
+            return Ok(None);
         }
-        self.store.renew(&plan, renewal).await.ok()
+        Ok(Some(self.store.renew(&plan, renewal).await?))
     }
 }

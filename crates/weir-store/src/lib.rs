@@ -55,7 +55,7 @@ pub trait Store: Send + Sync + 'static {
     fn reset(&self, key: &Key, anchor: u8, subtree: bool)
     -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
 
-    /// Serves a renewal of a hold for a plan of one level without cost ([`weir_core::hold`]).
+    /// Serves a renewal of a hold for a plan without cost ([`weir_core::hold`]).
     ///
     /// # Errors
     /// [`StoreError`] when the store did not serve it or its reply was lost. The next renewal makes up for it.

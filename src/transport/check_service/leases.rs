@@ -65,7 +65,11 @@ impl<S: Store> CheckService<S> {
         let unserved = if leasable.is_err() { LeaseCall::NotLeasable } else { LeaseCall::Changed };
         // A client that knows no generation has nothing to give back.
         let given_back = if leasable.is_err() && generation > 0 && (kept, want) == (0, 0) {
-            self.limiter.give_back(&handle, &request, &Renewal { id, sequence, spent, kept, want, ttl: SECOND }).await
+            let renewal = Renewal { id, sequence, spent, kept, want, ttl: SECOND };
+            self.limiter.give_back(&handle, &request, &renewal).await.map_err(|error| {
+                handle.counters.lease(domain, LeaseCall::Lost, None);
+                Rejected::from(error).in_field("check")
+            })?
         } else {
             None
         };

@@ -145,24 +145,25 @@ func (l *Lease) Checked(cost, sent, now int64) {
 	}
 }
 
-// Answered applies an answer. It may return a request to send, which returns the units held under other terms.
+// Answered applies an answer. It may return a request to send, which returns the units of a lease that is not renewed any more.
 func (l *Lease) Answered(answer *Answer, now int64) (request Request, send bool) {
 	if answer.Lease != l.number || l.state == cold {
 		return Request{}, false
 	}
 	if l.state == held {
+		ends := answer.Grant == nil
+		if answer.Terms != nil {
+			ends = answer.Terms.Generation != l.holder.terms.Generation
+		}
 		switch {
-		case answer.Terms != nil && answer.Terms.Generation != l.holder.terms.Generation:
+		case ends:
 			request, send = l.holder.close(&l.Balance, now)
 		case answer.Grant != nil:
 			l.holder.answered(&l.Balance, answer, now)
 			return Request{}, false
-		case answer.Terms != nil:
+		default:
 			l.holder.lost(&l.Balance, answer.Sequence)
 			return Request{}, false
-		default:
-			// The units are not renewed any more, and burn.
-			l.holder.close(&l.Balance, now)
 		}
 	}
 	if answer.Terms == nil {

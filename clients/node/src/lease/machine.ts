@@ -81,28 +81,25 @@ export class LeaseMachine {
     if (isRefused) this.#holder?.refused(cost, retryAfterUs, sentUs, nowUs);
   }
 
-  /** Applies an answer. Returns a request to send, which returns the units held under other terms. */
+  /** Applies an answer. Returns a request to send, which returns the units of a lease that is not renewed any more. */
   answered({ lease, sequence, isRefused, retryAfterUs = 0, grant, terms }: Answer, nowUs: number): Renewal | null {
     const [holder, requested] = [this.#holder, this.#requested];
     if (lease !== this.#lease || (!holder && !requested)) return null;
     let givenBack: Renewal | null = null;
     if (holder) {
-      if (terms && terms.generation !== holder.terms.generation) {
+      if (terms ? terms.generation !== holder.terms.generation : !grant) {
         givenBack = holder.close(nowUs);
       } else if (grant) {
         holder.answered(sequence, grant, isRefused, retryAfterUs, nowUs);
         return null;
-      } else if (terms) {
+      } else {
         holder.lost(sequence);
         return null;
-      } else {
-        // The units are not renewed any more, and count as spent.
-        holder.close(nowUs);
       }
     }
     if (!terms) {
       this.#forget(nowUs + ASK_AGAIN_AFTER_US);
-      return null;
+      return givenBack;
     }
     this.#holder = new Holder(++this.#lease, terms, this.balance, nowUs);
     this.#requested = null;

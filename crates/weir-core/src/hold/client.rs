@@ -143,29 +143,24 @@ impl ClientLease {
         }
     }
 
-    /// Handles an answer. May return a request that gives back units held under other terms; handling its answer is
-    /// optional.
+    /// Handles an answer. May return a request that gives back the units of a lease that is not renewed any more;
+    /// handling its answer is optional.
     pub fn answered(&mut self, balance: &Balance, answer: &LeaseAnswer, now: Micros) -> Option<LeaseRequest> {
         if answer.lease != self.lease || matches!(self.state, State::Cold { .. }) {
             return None;
         }
         let mut given_back = None;
         if let State::Held { holder, generation } = &mut self.state {
-            match (&answer.grant, &answer.offer) {
-                (_, Some(offer)) if offer.generation != *generation => {
-                    given_back = holder.close(balance, now).map(|renewal| request(&renewal, *generation, 0));
-                }
-                (Some(grant), _) => {
+            let ends = answer.offer.map_or(answer.grant.is_none(), |offer| offer.generation != *generation);
+            match &answer.grant {
+                _ if ends => given_back = holder.close(balance, now).map(|it| request(&it, *generation, 0)),
+                Some(grant) => {
                     let _burnt = holder.answered(balance, grant, answer.is_refused, now);
                     return None;
                 }
-                (None, Some(_)) => {
+                None => {
                     holder.lost(balance, answer.sequence);
                     return None;
-                }
-                // It is not renewed any more, and is burnt.
-                (None, None) => {
-                    holder.close(balance, now);
                 }
             }
         }

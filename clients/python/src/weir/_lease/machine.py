@@ -103,27 +103,24 @@ class LeaseMachine:
         """Applies an answer.
 
         Returns:
-            A request to send, which returns the units held under other terms.
+            A request to send, which returns the units of a lease that is not renewed any more.
         """
         if answer.lease != self.last_lease or self.is_cold:
             return None
         holder, requested, terms = self._holder, self._requested, answer.terms
         given_back = None
         if holder:
-            if terms and terms.generation != holder.terms.generation:
+            if terms.generation != holder.terms.generation if terms else not answer.grant:
                 given_back = holder.close(now)
             elif answer.grant:
                 holder.answered(answer.sequence, answer.grant, answer.is_refused, answer.retry_after, now)
                 return None
-            elif terms:
+            else:
                 holder.lost(answer.sequence)
                 return None
-            else:
-                # The units are not renewed any more, and count as spent.
-                holder.close(now)
         if terms is None:
             self._forget(now + _ASK_AGAIN_AFTER)
-            return None
+            return given_back
         self.last_lease += 1
         self._holder = Holder(self.last_lease, terms, self.balance, now)
         self._requested = None

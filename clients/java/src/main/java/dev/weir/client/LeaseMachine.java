@@ -93,24 +93,24 @@ final class LeaseMachine {
         }
     }
 
-    /** Applies an answer. May return a request to send, which returns the units held under other terms. */
+    /** Applies an answer. May return a request to send, which returns the units of a lease that is not renewed any more. */
     Optional<Request> answered(Answer answer, long now) {
         if (answer.lease() != number || state == State.COLD) {
             return Optional.empty();
         }
         Optional<Request> givesBack = Optional.empty();
         if (state == State.HELD) {
-            if (answer.terms().filter(terms -> terms.generation() != holder.terms.generation()).isPresent()) {
+            boolean ends = answer.terms()
+                    .map(terms -> terms.generation() != holder.terms.generation())
+                    .orElse(answer.grant().isEmpty());
+            if (ends) {
                 givesBack = holder.close(now);
             } else if (answer.grant().isPresent()) {
                 holder.answered(answer, now);
                 return Optional.empty();
-            } else if (answer.terms().isPresent()) {
+            } else {
                 holder.lost(answer.sequence());
                 return Optional.empty();
-            } else {
-                // The units are not renewed any more, and burn.
-                holder.close(now);
             }
         }
         if (answer.terms().isPresent()) {
