@@ -17,21 +17,25 @@ use weir_server::AnswerBytes;
 /// Size of the pieces that a client without gzip gets.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Returns `text` as the response to a request with these headers.
+/// Returns `text` compressed.
 ///
 /// # Errors
 /// None is expected: it is written to memory.
-pub(crate) fn respond(text: &str, request: &HeaderMap) -> io::Result<Response> {
+pub(super) fn compress(text: &str) -> io::Result<Bytes> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(text.as_bytes())?;
-    let gzip = Bytes::from(gzip.finish()?);
+    gzip.finish().map(Bytes::from)
+}
+
+/// Returns a compressed page as the response to a request with these headers.
+pub(super) fn respond(gzip: Bytes, request: &HeaderMap) -> Response {
     let varies = [(header::VARY, "accept-encoding")];
     if accepts_gzip(request) {
-        return Ok((varies, [(header::CONTENT_ENCODING, "gzip")], gzip).into_response());
+        return (varies, [(header::CONTENT_ENCODING, "gzip")], gzip).into_response();
     }
     let mut response = (varies, Body::empty()).into_response();
     response.extensions_mut().insert(AnswerBytes(gzip.len() + PIECE_BYTES));
-    Ok(response.map(|_| Body::from_stream(stream::iter(pieces(gzip)))))
+    response.map(|_| Body::from_stream(stream::iter(pieces(gzip))))
 }
 
 fn pieces(gzip: Bytes) -> impl Iterator<Item = io::Result<Bytes>> {
@@ -63,7 +67,8 @@ mod tests {
     #[tokio::test]
     async fn a_page_is_kept_compressed_and_sent_in_pieces_or_as_it_is() {
         let text: String = (0..10_000).map(|line| format!("weir_checks_total{{domain=\"api\"}} {line}\n")).collect();
-        let plain = respond(&text, &HeaderMap::new()).unwrap();
+        let gzip = compress(&text).unwrap();
+        let plain = respond(gzip.clone(), &HeaderMap::new());
         let kept = plain.extensions().get().map(|AnswerBytes(bytes)| *bytes);
         assert!(kept.unwrap() < text.len() / 2, "{kept:?} of {}", text.len());
         let mut received = String::new();
@@ -76,7 +81,7 @@ mod tests {
         assert!(received == text);
 
         let takes_gzip = HeaderMap::from_iter([(header::ACCEPT_ENCODING, "gzip".parse().unwrap())]);
-        let compressed = respond(&text, &takes_gzip).unwrap();
+        let compressed = respond(gzip, &takes_gzip);
         assert_eq!(compressed.headers()[header::CONTENT_ENCODING], "gzip");
         let bytes = to_bytes(compressed.into_body(), usize::MAX).await.unwrap();
         assert!(io::read_to_string(GzDecoder::new(&*bytes)).unwrap() == text);

@@ -1,18 +1,24 @@
 //! Metrics, liveness and readiness over HTTP, for operators.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
 };
 
 use axum::{
     Router,
+    body::Bytes,
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
     routing::get,
 };
 use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
 
 use crate::telemetry::Metrics;
 
@@ -28,6 +34,8 @@ pub struct HealthAndMetrics {
     store: Arc<Mutex<Option<&'static str>>>,
     requires_store: bool,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
+    /// The last page of metrics, compressed, and when it was begun.
+    page: Arc<tokio::sync::Mutex<Option<(Instant, Bytes)>>>,
 }
 
 impl HealthAndMetrics {
@@ -39,7 +47,8 @@ impl HealthAndMetrics {
         refresh: impl Fn(&Metrics) + Send + Sync + 'static,
     ) -> Self {
         let (draining, awaits_policy, store) = (Arc::default(), Arc::default(), Arc::default());
-        Self { metrics, draining, awaits_policy, store, requires_store, refresh: Arc::new(refresh) }
+        let (refresh, page) = (Arc::new(refresh), Arc::default());
+        Self { metrics, draining, awaits_policy, store, requires_store, refresh, page }
     }
 
     /// Makes `/readyz` fail from now on.
@@ -73,6 +82,28 @@ impl HealthAndMetrics {
         self.store.lock().filter(|_| self.requires_store)
     }
 
+    /// Returns a page of metrics that is begun after this call, compressed. One is made at a time, for all calls that wait,
+    /// on a thread of its own: a large one takes long enough to delay checks and probes.
+    async fn page(&self) -> io::Result<Bytes> {
+        let called = Instant::now();
+        let mut last = Arc::clone(&self.page).lock_owned().await;
+        if let Some((begun, page)) = &*last
+            && *begun >= called
+        {
+            return Ok(page.clone());
+        }
+        let admin = self.clone();
+        // It keeps the lock until it ends, whether the caller goes on waiting or not.
+        let made = spawn_blocking(move || {
+            let begun = Instant::now();
+            (admin.refresh)(&admin.metrics);
+            let page = compressed::compress(&admin.metrics.render())?;
+            *last = Some((begun, page.clone()));
+            Ok(page)
+        });
+        made.await?
+    }
+
     /// Returns the routes of the endpoints.
     pub fn routes(self) -> Router {
         Router::new()
@@ -85,8 +116,8 @@ impl HealthAndMetrics {
 }
 
 async fn metrics(State(admin): State<HealthAndMetrics>, headers: HeaderMap) -> impl IntoResponse {
-    (admin.refresh)(&admin.metrics);
-    let page = compressed::respond(&admin.metrics.render(), &headers).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR);
+    let page = admin.page().await.map(|page| compressed::respond(page, &headers));
+    let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
@@ -102,5 +133,48 @@ async fn healthcheck(State(admin): State<HealthAndMetrics>) -> impl IntoResponse
     match admin.obstacle() {
         Some(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
         None => (StatusCode::OK, "OK"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{atomic::AtomicUsize, mpsc};
+
+    use axum::{body::Body, http::Request};
+    use futures_util::future::join_all;
+    use tokio::task::yield_now;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_is_made_for_all_that_wait_and_no_probe_waits() {
+        let (begin, begins) = mpsc::channel::<()>();
+        let (begins, made) = (Mutex::new(begins), Arc::new(AtomicUsize::new(0)));
+        let refresh = {
+            let made = Arc::clone(&made);
+            move |_: &Metrics| {
+                made.fetch_add(1, Ordering::Relaxed);
+                begins.lock().recv().expect("it begins");
+            }
+        };
+        let routes = HealthAndMetrics::new(Metrics::new(), false, refresh).routes();
+        let get = |path: &str| {
+            let call = routes.clone().oneshot(Request::get(path).body(Body::empty()).expect("a request"));
+            tokio::spawn(async { call.await.expect("an answer").status() })
+        };
+        // One hangs up while its page is made.
+        let first = get("/metrics");
+        while made.load(Ordering::Relaxed) == 0 {
+            yield_now().await;
+        }
+        first.abort();
+        let waiting: Vec<_> = (0..20).map(|_| get("/metrics")).collect();
+        assert_eq!(get("/healthz").await.expect("an answer"), StatusCode::OK);
+        (0..2).for_each(|_| begin.send(()).expect("it waits"));
+        for status in join_all(waiting).await {
+            assert_eq!(status.expect("an answer"), StatusCode::OK);
+        }
+        assert_eq!(made.load(Ordering::Relaxed), 2, "the first, and one for all others");
     }
 }

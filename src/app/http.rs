@@ -1,4 +1,4 @@
-//! The HTTP port: checks on their own threads, operator pages on the control runtime.
+//! The HTTP port, on threads of its own; the explorer's pages are made on the control runtime.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ use crate::{
 };
 
 /// Returns the routes of the HTTP port: the API, Envoy's `/json`, the operators' API, the pages and, if enabled, the
-/// explorer. The pages run on the calling runtime: encoding a large `/metrics` takes long enough to delay the checks of
-/// a serving thread.
+/// explorer. The explorer's pages run on the calling runtime: large ones take long enough to delay the checks of a
+/// serving thread.
 pub(super) fn routes(
     settings: &Settings,
     service: CheckService<AnyStore>,
@@ -36,18 +36,13 @@ pub(super) fn routes(
     explorer: Option<Explorer>,
     sites: Sites,
 ) -> Result<Router, AppError> {
-    let pages = on_control(admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default()));
+    let pages = explorer.map(|explorer| on_control(explorer.routes())).unwrap_or_default();
     let most = settings.grpc.max_message_bytes;
     let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most, sites.clone())?;
     let schema = http::schema()?;
     let operators = http::admin::routes(operators, Arc::clone(&schema), most, sites.clone());
     let api = http::routes(service, schema, settings.http.headers, most, sites);
-    Ok(api.merge(envoy).merge(operators).merge(pages))
-}
-
-/// Returns the routes of `/metrics` and the probes, which run on the calling runtime.
-pub(super) fn pages(admin: HealthAndMetrics) -> Router {
-    on_control(admin.routes())
+    Ok(api.merge(envoy).merge(operators).merge(admin.routes()).merge(pages))
 }
 
 fn on_control(pages: Router) -> Router {

@@ -229,8 +229,7 @@ impl App {
             None => None,
             Some(address) => {
                 let port_metrics = ListenerMetrics::new(metrics.registry(), "metrics");
-                let pages =
-                    HttpRoutes::new(http::pages(admin.clone()), 0, &port_metrics, Connected::new(drain.clone()));
+                let pages = HttpRoutes::new(admin.clone().routes(), 0, &port_metrics, Connected::new(drain.clone()));
                 Some(Server {
                     listener: listen("metrics.listen", &address).await?,
                     service: Guarded::new(pages, None, None, Connected::new(drain.clone()), false),

@@ -3,6 +3,7 @@
 
 use std::{
     mem,
+    panic::resume_unwind,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -16,6 +17,8 @@ use futures_util::{
     stream::FuturesOrdered,
 };
 use hyper::header::HeaderValue;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use weir_server::Permit;
 use weir_store::Store;
@@ -180,12 +183,27 @@ where
             }
             PendingAnswer::Waiting(answer) => {
                 self.end_burst();
-                answer
+                spawned(answer)
             }
         };
         self.in_flight.push_back(waiting);
         None
     }
+}
+
+/// Starts to answer in a task of its own, which ends when the result is dropped. The stream of a client that does not read
+/// is not polled, and would keep the permits of checks that the store has decided.
+fn spawned(answer: BoxFuture<'static, BytesMut>) -> BoxFuture<'static, BytesMut> {
+    let task = AbortOnDropHandle::new(tokio::spawn(answer));
+    let answered = async {
+        match task.await.map_err(JoinError::try_into_panic) {
+            Ok(answer) => answer,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime ends.
+            Err(Err(_)) => future::pending().await,
+        }
+    };
+    answered.boxed()
 }
 
 impl<M, H> Stream for Answers<M, H>

@@ -2,7 +2,7 @@ use std::{cell::RefCell, collections::VecDeque, num::NonZeroU32, rc::Rc, task::W
 
 use futures_util::stream;
 use hyper::HeaderMap;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::yield_now};
 use tonic::Code;
 use weir_core::domain::time::DAY;
 use weir_server::{CloseSignal, Drain, Pace, Rate};
@@ -49,8 +49,8 @@ fn endless() -> impl Stream<Item = Result<Bytes, Status>> + Unpin {
     stream::repeat_with(|| Ok(Bytes::from_static(b"a")))
 }
 
-#[test]
-fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
+#[tokio::test]
+async fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
     let begun = Waiting::default();
     let handler = {
         let begun = Rc::clone(&begun);
@@ -75,8 +75,10 @@ fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
         sender.send(BytesMut::from(&[number][..])).unwrap();
     };
     finish(1);
+    yield_now().await;
     assert_eq!(next(&mut answers), Poll::Pending, "the second waits for the first");
     finish(0);
+    yield_now().await;
     for number in 0..2_u8 {
         assert_eq!(next(&mut answers), Poll::Ready(Some(Ok(BytesMut::from(&[number][..])))));
     }
@@ -130,7 +132,26 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
     close.close();
     assert_eq!(next(&mut answers), Poll::Pending);
     sender.send("late".into()).unwrap();
+    yield_now().await;
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("late"), ended(Code::Unavailable)));
+}
+
+#[tokio::test]
+async fn checks_are_decided_while_the_client_does_not_read() {
+    let (decided, is_decided) = oneshot::channel();
+    let mut decided = Some(decided);
+    let wait = move |_| {
+        let decided = decided.take().expect("one message");
+        let answer = async {
+            yield_now().await;
+            decided.send(()).expect("the test waits");
+            BytesMut::new()
+        };
+        PendingAnswer::Waiting(answer.boxed())
+    };
+    let mut answers = Answers::new(messages(stream::iter([Ok(Bytes::new())]), open()), wait, None, None);
+    assert_eq!(next(&mut answers), Poll::Pending);
+    is_decided.await.expect("decided, though the stream is not polled");
 }
 
 #[tokio::test]
@@ -146,7 +167,7 @@ async fn idle_and_busy_streams_end_at_their_deadline() {
     let mut busy = Answers::new(messages(endless(), open()), echo, deadline, None);
     let status = loop {
         match busy.next().await.unwrap() {
-            Ok(_) => tokio::task::yield_now().await,
+            Ok(_) => yield_now().await,
             Err(status) => break status,
         }
     };
@@ -165,8 +186,8 @@ async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
     assert_eq!(next(&mut answers), ended(Code::Unavailable));
 }
 
-#[test]
-fn messages_that_are_answered_at_once_are_timed_together() {
+#[tokio::test]
+async fn messages_that_are_answered_at_once_are_timed_together() {
     struct Timed(Rc<RefCell<Vec<u32>>>);
     impl MessageHandler for Timed {
         fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
