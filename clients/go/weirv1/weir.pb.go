@@ -3164,7 +3164,7 @@ type CheckAllRequest struct {
 	// 1 to 32, all of the same domain, all with a limit_spec or none, all dry runs or none, without `request_id`. The
 	// shortest `max_wait` applies to all. Charges to the same limit and key are summed, and pass if the sum does; that
 	// limit must be the same in all of these checks, also its `factor`. A refusal charges nothing, whatever the policy's
-	// `charge` says, except limits with `charge_denied`.
+	// `charge` says, except limits with `charge_denied`. A limit_spec with CHARGE_INDEPENDENT is an error.
 	Checks        []*CheckRequest `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
