@@ -34,7 +34,7 @@ pub use error::AppError;
 use export::SpanExport;
 use futures_util::future::BoxFuture;
 pub use outcome::RunOutcome;
-use outcome::panicked;
+use outcome::{needed, panicked};
 use parking_lot::Mutex;
 use policy::PolicyInForce;
 use readiness::Readiness;
@@ -301,8 +301,8 @@ impl App {
         }
         // So that a ban holds from the first request on, if the store answers.
         self.overrides.refresh().await;
-        let mut serving = vec![self.grpc.start(), self.http.start()];
-        serving.extend(self.metrics.map(Server::start));
+        let ports = [Some(self.grpc.start()), Some(self.http.start()), self.metrics.map(Server::start)];
+        let mut serving: JoinSet<()> = ports.into_iter().flatten().map(needed).collect();
         let mut background: JoinSet<()> = self.reloads.into_iter().collect();
         background.spawn(sweep(Arc::clone(&self.limiter)));
         background.spawn(Arc::clone(&self.snapshots).run());
@@ -313,27 +313,23 @@ impl App {
         }
         let when_full = self.settings.store.when_full.name();
         background.spawn(store_log::run(Arc::clone(&self.limiter), when_full, self.settings.store.max_keys));
-        let following = is_shared.then(|| {
-            let (readiness, redis) = (self.readiness.clone(), &self.settings.store.redis);
-            tokio::spawn(readiness.follow_store(Arc::clone(&self.limiter), redis.command_timeout.duration()))
-        });
+        let mut following = JoinSet::new();
+        if is_shared {
+            let timeout = self.settings.store.redis.command_timeout.duration();
+            following.spawn(self.readiness.clone().follow_store(Arc::clone(&self.limiter), timeout));
+        }
         let panicked = tokio::select! {
             () = shutdown => false,
-            () = panicked(&mut background, self.limiter.store().shared()) => true,
+            () = panicked([&mut background, &mut serving, &mut following], self.limiter.store().shared()) => true,
         };
         info!("draining: readiness fails, calls are still served");
-        if let Some(following) = following {
-            following.abort();
-            // So that it reports nothing after this.
-            let _ = following.await;
-        }
+        // So that it reports nothing after this.
+        following.shutdown().await;
         self.readiness.report_draining().await;
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
         self.drain.close();
-        for task in serving {
-            // The accept loops end when listeners close; a panic in one has been logged.
-            let _ = task.await;
-        }
+        // The accept loops end when listeners close.
+        while serving.join_next().await.is_some() {}
         if !self.drain.finish(self.settings.shutdown.timeout.duration()).await {
             warn!("shutdown timeout: unfinished calls were closed");
         }

@@ -2,9 +2,10 @@
 
 use std::{future::pending, panic::resume_unwind};
 
+use futures_util::future::select_all;
 use tokio::{
     select,
-    task::{JoinError, JoinSet},
+    task::{JoinError, JoinHandle, JoinSet},
 };
 use tracing::error;
 use weir_store::SharedStore;
@@ -20,9 +21,11 @@ pub enum RunOutcome {
     Panicked,
 }
 
-/// Waits until one of these tasks panics, or one of the shared store's. Without reloads, snapshots or connections to
-/// the store, a service would seem healthy and decide wrongly.
-pub(super) async fn panicked(tasks: &mut JoinSet<()>, shared: Option<&SharedStore>) {
+/// Waits until one of these tasks panics, or one of the shared store's. Without listeners, reloads, snapshots or
+/// connections to the store, a service would seem healthy, and decide wrongly or not at all.
+pub(super) async fn panicked(tasks: [&mut JoinSet<()>; 3], shared: Option<&SharedStore>) {
+    let mut first_panic = tasks.map(|tasks| Box::pin(first_panic(tasks)));
+    let first_panic = select_all(first_panic.iter_mut());
     let of_the_store = async {
         match shared {
             Some(shared) => shared.redis().panicked().await,
@@ -30,7 +33,7 @@ pub(super) async fn panicked(tasks: &mut JoinSet<()>, shared: Option<&SharedStor
         }
     };
     let error = select! {
-        error = first_panic(tasks) => error.to_string(),
+        (error, ..) = first_panic => error.to_string(),
         () = of_the_store => "one of the store's".to_owned(),
     };
     error!(error, "a background task has panicked: the service stops, and should be started again");
@@ -47,8 +50,12 @@ async fn first_panic(tasks: &mut JoinSet<()>) -> JoinError {
     }
 }
 
-/// Resumes the panic of a task that the calling task needs, so that it ends the service. A cancelled task does not
-/// panic.
+/// Waits for a task that the calling task needs, and resumes its panic, so that it ends the service.
+pub(super) async fn needed(task: JoinHandle<()>) {
+    task.await.unwrap_or_else(resume_panic);
+}
+
+/// Resumes the panic of a task that the calling task needs. A cancelled task does not panic.
 pub(super) fn resume_panic(needed: JoinError) {
     if let Ok(panic) = needed.try_into_panic() {
         resume_unwind(panic);

@@ -30,6 +30,8 @@ impl EarlyHangups {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let hangup = {
             let _within = runtime.enter();
+            // A write beyond the limit of a file's size fails then, and does not end the process.
+            let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
             signal(SignalKind::hangup())?
         };
         Ok(Self { runtime, hangup })

@@ -1,5 +1,6 @@
 //! The path that all requests share: a plan, the store's verdict on it, and the answer filled in from both.
 
+use scopeguard::ScopeGuard;
 use weir_core::{domain::OnStoreFailure, hold::Idempotency, plan::Plan};
 use weir_store::{Decide, Remote, Store, StoreError, Verdict};
 
@@ -37,9 +38,12 @@ impl<'a, T: Default, F: Fill<'a, T>> PendingCheck<'_, 'a, T, F> {
 }
 
 /// Awaits the store's verdict. If the store is down and `on_store_failure` is `error`, counts the request as degraded,
-/// unless it is a dry run.
+/// unless it is a dry run. Counts a request whose call ends before.
 pub(super) async fn verdict(store: &dyn Remote, plan: &Plan<'_>, handle: &PolicyHandle) -> Result<Verdict, CheckError> {
-    store.verdict(plan).await.map_err(|error| {
+    let abandoned = scopeguard::guard((), |()| handle.counters.abandoned(plan.domain));
+    let verdict = store.verdict(plan).await;
+    ScopeGuard::into_inner(abandoned);
+    verdict.map_err(|error| {
         let is_down = matches!(error, StoreError::Unavailable(_));
         if is_down && plan.on_store_failure == OnStoreFailure::Error && !plan.dry_run {
             handle.counters.degraded(plan.domain, OnStoreFailure::Error);

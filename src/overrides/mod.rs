@@ -13,6 +13,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use scopeguard::ScopeGuard;
 use thiserror::Error;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
@@ -224,8 +225,10 @@ impl OverrideService {
         let document = Some(document::write(&value));
         let change =
             DocumentChange { name: name.clone(), document: document.clone(), expected: None, actor: actor.to_owned() };
-        let changed = self.documents.change(change).await?;
-        let before = changed.and_then(|changed| changed.before);
+        let ended = audit_end(actor, &name);
+        let changed = self.documents.change(change).await;
+        ScopeGuard::into_inner(ended);
+        let before = changed?.and_then(|changed| changed.before);
         info!(target: AUDIT, actor, before, after = document, "override set");
         self.refresh().await;
         let replaced = before.map(|before| StoredOverride::parse(&name, &before, &self.bounds));
@@ -240,8 +243,10 @@ impl OverrideService {
         let pattern: Vec<Box<str>> = pattern.iter().map(|segment| segment.as_str().into()).collect();
         let name = document::name(domain, &pattern);
         let change = DocumentChange { name: name.clone(), document: None, expected: None, actor: actor.to_owned() };
-        let before = self.documents.change(change).await?.and_then(|changed| changed.before);
-        let Some(before) = before else { return Ok(None) };
+        let ended = audit_end(actor, &name);
+        let changed = self.documents.change(change).await;
+        ScopeGuard::into_inner(ended);
+        let Some(before) = changed?.and_then(|changed| changed.before) else { return Ok(None) };
         info!(target: AUDIT, actor, before, "override ended");
         self.refresh().await;
         Ok(Some(StoredOverride::parse(&name, &before, &self.bounds)))
@@ -295,3 +300,10 @@ async fn at_each_poll<F: Future<Output = ()>>(work: impl Fn() -> F) {
 
 /// The log target of changes to overrides.
 const AUDIT: &str = "weir::audit";
+
+/// Logs a change that goes on without its call, unless the result is defused.
+fn audit_end<'a>(actor: &'a str, name: &'a str) -> ScopeGuard<(), impl FnOnce(()) + 'a> {
+    scopeguard::guard((), move |()| {
+        info!(target: AUDIT, actor, name, "a call ended before the store: the override may change yet");
+    })
+}

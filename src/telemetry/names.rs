@@ -3,6 +3,7 @@
 pub(super) const CHECKS: &str = "weir_checks_total";
 pub(super) const DRY_RUNS: &str = "weir_dry_runs_total";
 pub(super) const REPEATED: &str = "weir_repeated_requests_total";
+pub(super) const ABANDONED: &str = "weir_abandoned_checks_total";
 pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
 pub(super) const OVERRIDDEN: &str = "weir_overridden_checks_total";
 pub(super) const RESERVATIONS: &str = "weir_reservations_total";
@@ -47,6 +48,11 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
         REPEATED,
         "Checks and reservations that got the answer to an earlier request of the same `request_id` and charged nothing, by \
          domain. They count as checks and decisions again.",
+    ),
+    (
+        ABANDONED,
+        "Checks whose call ended before the shared store answered, as its deadline passed or its client hung up, by domain. \
+         They may be charged, and no other counter of checks has them.",
     ),
     (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
     (OVERRIDDEN, "Checks on which an override acted, by domain and change (factor, limits, unlimited, shadow, ban)."),

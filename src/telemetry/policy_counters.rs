@@ -14,9 +14,9 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_FROM, LEASES_FROM, LIMITED, LeaseCall, NEAR,
-        OF_DOMAIN, OF_LIMIT, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall,
-        ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
+        ABANDONED_AT, ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_FROM, LEASES_FROM, LIMITED,
+        LeaseCall, NEAR, OF_DOMAIN, OF_LIMIT, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM,
+        ReservationCall, ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
     },
 };
 
@@ -162,6 +162,11 @@ impl PolicyCounters {
     /// Counts one check that repeated a request id and got the first answer.
     pub fn repeated(&self, domain: Option<u32>) {
         self.counters.add(self.domain(domain) + REPEATED_AT);
+    }
+
+    /// Counts one check whose call ended before the shared store answered.
+    pub fn abandoned(&self, domain: Option<u32>) {
+        self.counters.add(self.domain(domain) + ABANDONED_AT);
     }
 
     /// Counts one call about a reservation, and the units that it moved.

@@ -9,7 +9,7 @@ use weir_store::Effect;
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{
-    CHARGED, CHECKS, CLIENT_LEASES, CLIENT_LEASES_BURNT, CLIENT_LEASES_GRANTED, CLIENT_LEASES_RETURNED,
+    ABANDONED, CHARGED, CHECKS, CLIENT_LEASES, CLIENT_LEASES_BURNT, CLIENT_LEASES_GRANTED, CLIENT_LEASES_RETURNED,
     CLIENT_LEASES_SPENT, DECISIONS, DEGRADED, DRY_RUNS, NEAR_CACHE_REFUSALS, NEAR_LIMIT, OVERRIDDEN, REPEATED,
     RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
 };
@@ -113,13 +113,14 @@ const NEAR_CACHE: usize = 5;
 pub(super) const OF_LIMIT: usize = 6;
 
 /// The indexes of the counters of a domain: checks by transport and outcome, degraded checks by rule, unmatched checks,
-/// dry runs, repeated requests, overridden checks by change, calls about reservations, their units, requests about
+/// dry runs, repeated requests, abandoned checks, overridden checks by change, calls about reservations, their units, requests about
 /// leases, and their units: granted, spent, returned, burnt.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
 pub(super) const REPEATED_AT: usize = DRY_RUNS_AT + 1;
-pub(super) const OVERRIDDEN_FROM: usize = REPEATED_AT + 1;
+pub(super) const ABANDONED_AT: usize = REPEATED_AT + 1;
+pub(super) const OVERRIDDEN_FROM: usize = ABANDONED_AT + 1;
 pub(super) const RESERVATIONS_FROM: usize = OVERRIDDEN_FROM + CHANGES.len();
 pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
 pub(super) const LEASES_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
@@ -180,7 +181,7 @@ fn series_of_domain() -> impl Iterator<Item = (&'static str, Vec<(&'static str, 
     let checks =
         each.map(|(transport, outcome)| (CHECKS, vec![("transport", transport.name()), ("outcome", outcome.name())]));
     let degraded = OnStoreFailure::ALL.into_iter().map(|rule| (DEGRADED, vec![("mode", rule.name())]));
-    let apart = [UNMATCHED, DRY_RUNS, REPEATED].map(|name| (name, vec![]));
+    let apart = [UNMATCHED, DRY_RUNS, REPEATED, ABANDONED].map(|name| (name, vec![]));
     let overridden = CHANGES.into_iter().map(|change| (OVERRIDDEN, vec![("change", change)]));
     let calls = ReservationCall::ALL.into_iter().map(|call| (RESERVATIONS, vec![("outcome", call.name())]));
     let units = ReservationUnits::ALL.into_iter().map(|kind| (RESERVATION_UNITS, vec![("kind", kind.name())]));

@@ -7,8 +7,6 @@ use weir_core::domain::{Key, key::domain_label};
 use weir_store::ResetDone;
 use weir_telemetry::request;
 
-use super::status::Rejected;
-
 /// Log target of the audit log, which has one line for each reset.
 const AUDIT: &str = "weir::audit";
 
@@ -34,7 +32,7 @@ impl Actor {
     }
 
     /// Logs a reset of a key of this domain, and its outcome. Only audit lines contain a key above the level `debug`.
-    pub fn log_reset(&self, domain: &str, key: &Key, subtree: bool, done: Result<&ResetDone, &Rejected>) {
+    pub fn log_reset(&self, domain: &str, key: &Key, subtree: bool, done: Result<&ResetDone, &str>) {
         info!(
             target: AUDIT,
             client = self.client.as_deref(),
@@ -45,7 +43,7 @@ impl Actor {
             subtree,
             existed = done.ok().map(|done| done.existed),
             removed = done.ok().map(|done| done.removed),
-            error = done.err().map(|rejected| rejected.message.as_str()),
+            error = done.err(),
             request_id = request::request_id(),
             "reset"
         );

@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, Either};
+use scopeguard::ScopeGuard;
 use weir_core::{
     algorithm::Bounds,
     domain::{Micros, key::domain_label},
@@ -216,8 +217,11 @@ impl<S: Store> CheckService<S> {
             return Err(CheckError::ResetDenied.into());
         }
         let _permit = self.permit()?;
+        let log = |done: Result<&ResetDone, &str>| actor.log_reset(&request.domain, &request.key, subtree, done);
+        let ended = scopeguard::guard((), |()| log(Err("the call ended before the store: it may reset the key yet")));
         let done = self.limiter.reset(request, subtree).await.map_err(Rejected::from);
-        actor.log_reset(&request.domain, &request.key, subtree, done.as_ref());
+        ScopeGuard::into_inner(ended);
+        log(done.as_ref().map_err(|rejected| rejected.message.as_str()));
         done
     }
 

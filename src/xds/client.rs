@@ -1,6 +1,6 @@
 //! The client of one control plane: a stream of responses, each answered by ACK or NACK.
 
-use std::{hash::BuildHasher, time::Duration};
+use std::{hash::BuildHasher, sync::Arc, time::Duration};
 
 use foldhash::quality::RandomState;
 use futures_util::stream;
@@ -8,7 +8,10 @@ use metrics::Gauge;
 use prost::Name;
 use prost_types::{Struct, Value, value::Kind};
 use tokio::{
-    sync::mpsc::{self, error::TrySendError},
+    sync::{
+        Mutex,
+        mpsc::{self, error::TrySendError},
+    },
     task::spawn_blocking,
     time::{Instant, sleep, timeout},
 };
@@ -48,6 +51,8 @@ pub struct Client {
     settings: XdsSettings,
     node: Node,
     connected: Gauge,
+    /// Locked while files are read.
+    reading: Arc<Mutex<()>>,
     /// The version of the last response accepted on this stream.
     version: String,
     stream: Option<Stream>,
@@ -94,7 +99,8 @@ impl Client {
         let (address, pause) = (address.to_owned(), settings.backoff.initial.duration());
         let (settings, hasher) = (settings.clone(), RandomState::default());
         let (version, stream, rejected) = (String::new(), None, None);
-        Ok(Self { address, settings, node, connected, version, stream, pause, hasher, rejected })
+        let reading = Arc::default();
+        Ok(Self { address, settings, node, connected, reading, version, stream, pause, hasher, rejected })
     }
 
     /// Waits for the next response, and reconnects as often as necessary.
@@ -205,10 +211,14 @@ impl Client {
     async fn subscribe(&mut self) -> Result<Stream, String> {
         self.version.clear();
         let connecting = async {
-            // Reads the current certificates.
+            // Reads the current certificates, once the last read has ended: a hanging one goes on after its attempt.
+            let reading = Arc::clone(&self.reading).lock_owned().await;
             let (settings, address) = (self.settings.clone(), self.address.clone());
-            let destination =
-                spawn_blocking(move || settings.destination(&address)).await.map_err(|it| it.to_string())??;
+            let read = spawn_blocking(move || {
+                let _reading = reading;
+                settings.destination(&address)
+            });
+            let destination = read.await.map_err(|error| error.to_string())??;
             let channel = dial::channel(&destination, |endpoint| {
                 endpoint.http2_keep_alive_interval(KEEPALIVE_INTERVAL).keep_alive_timeout(KEEPALIVE_TIMEOUT)
             });

@@ -16,6 +16,7 @@ use weir_test_redis::{Options, Server as Redis};
 use crate::support::{
     Server,
     envoy::descriptor,
+    eventually_async,
     plain::{Plain, framed},
     requests::{check, peek, short},
     server::Setup,
@@ -176,7 +177,8 @@ async fn calls_end_at_their_deadline_and_are_not_executed_past_it() {
 #[tokio::test]
 async fn a_call_that_waits_for_the_store_ends_at_its_deadline() {
     let redis = Redis::start(Options::port());
-    let server = Setup::new().policy(POLICY).shared(&redis).start();
+    let patient = ("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s");
+    let server = Setup::new().policy(POLICY).shared(&redis).env(patient.0, patient.1).start();
     let plain = Plain::connect(&server.grpc).await;
     assert_eq!(left(&plain).await, 10);
     redis.pause();
@@ -187,6 +189,13 @@ async fn a_call_that_waits_for_the_store_ends_at_its_deadline() {
     }
     let stream = plain.call(path::CHECK_STREAM, &[("grpc-timeout", "50m")], message(&alex())).await;
     assert_eq!((stream.code(), stream.body.len()), (Code::DeadlineExceeded, 0), "{stream:?}");
+    let abandoned = || server.metric("weir_abandoned_checks_total{domain=\"default\"}");
+    eventually_async("each check is counted", async || (abandoned() == 5.0).then_some(())).await;
+    let reset = message(&ResetRequest { key: alex().key, ..ResetRequest::default() });
+    let late = plain.call(path::RESET, &[("grpc-timeout", "50m")], reset).await;
+    assert_eq!(late.code(), Code::DeadlineExceeded);
+    let audited = |line: &String| line.contains("weir::audit") && line.contains("the call ended before the store");
+    eventually_async("the reset is audited", async || server.log().iter().any(audited).then_some(())).await;
     redis.resume();
 }
 

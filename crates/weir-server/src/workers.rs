@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::fair_queue::FairQueue;
 
-/// Timeout for the threads of a multi-thread runtime to end. Their tasks have ended before.
+/// Timeout for the threads of a runtime to end, also those that a file blocks. Their tasks have ended before.
 const END: Duration = Duration::from_secs(1);
 
 /// The distribution of connections over threads.
@@ -98,7 +98,11 @@ impl Workers {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             workers.push(Worker::new(&runtime));
             let (name, stop) = (format!("{name}-{index}"), stop.clone());
-            threads.push(thread::Builder::new().name(name).spawn(move || runtime.block_on(stop.cancelled()))?);
+            let serve = move || {
+                runtime.block_on(stop.cancelled());
+                runtime.shutdown_timeout(END);
+            };
+            threads.push(thread::Builder::new().name(name).spawn(serve)?);
         }
         Ok(Self { workers, count, running: Running::PerCore(threads, stop) })
     }
@@ -124,6 +128,24 @@ impl Workers {
                 }
             }
             Running::MultiThread(runtime) => runtime.shutdown_timeout(END),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn threads_end_though_a_file_blocks() {
+        for kind in [RuntimeKind::PerCore, RuntimeKind::MultiThread] {
+            let workers = Workers::start("test", 1, kind).expect("a thread");
+            let (release, blocks) = mpsc::channel::<()>();
+            workers.handles()[0].runtime().spawn_blocking(move || blocks.recv());
+            workers.stop();
+            release.send(()).expect("it still waits");
         }
     }
 }

@@ -68,6 +68,10 @@ impl ReplicaRegistry {
     pub async fn run(self: Arc<Self>) {
         let (mut ticks, mut failing) = (interval(REPORT_INTERVAL), false);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        if let Some(shared) = self.limiter.store().shared() {
+            // Deletes the reports of replicas that were killed, which may be this one in a crash loop.
+            let _ = self.others(shared).await;
+        }
         loop {
             ticks.tick().await;
             self.measure();

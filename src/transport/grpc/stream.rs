@@ -22,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use weir_server::Permit;
 use weir_store::Store;
+use weir_telemetry::request::carried;
 
 use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, messages::Messages};
 use crate::{
@@ -194,7 +195,7 @@ where
 /// Starts to answer in a task of its own, which ends when the result is dropped. The stream of a client that does not read
 /// is not polled, and would keep the permits of checks that the store has decided.
 fn spawned(answer: BoxFuture<'static, BytesMut>) -> BoxFuture<'static, BytesMut> {
-    let task = AbortOnDropHandle::new(tokio::spawn(answer));
+    let task = AbortOnDropHandle::new(tokio::spawn(carried(answer)));
     let answered = async {
         match task.await.map_err(JoinError::try_into_panic) {
             Ok(answer) => answer,
