@@ -24,6 +24,8 @@ struct Holder {
     former: (u64, Micros),
     expires: Micros,
     burst: u64,
+    /// The highest burst that it was assigned: a denied holder has none, but may have spent it.
+    most_burst: u64,
     tokens: f64,
     allowed: f64,
     denied: f64,
@@ -69,6 +71,7 @@ impl Simulation {
             former: (0, 0),
             expires: 0,
             burst: 0,
+            most_burst: 0,
             tokens: 0.0,
             allowed: 0.0,
             denied: 0.0,
@@ -138,6 +141,7 @@ impl Simulation {
                 assert_eq!(assignment.burst, holder.burst, "the bucket of a holder does not change while it spends");
             }
             (holder.rate, holder.burst, holder.expires) = (assignment.rate, assignment.burst, now + TTL);
+            holder.most_burst = holder.most_burst.max(holder.burst);
             holder.changes += 1;
         }
         gone.into_iter().for_each(|index| self.leave(index));

@@ -58,7 +58,7 @@ proptest! {
             }
         }
         let seconds = simulation.now as f64 / SECOND as f64;
-        let bursts: u64 = simulation.holders.iter().map(|holder| holder.burst).sum();
+        let bursts: u64 = simulation.holders.iter().map(|holder| holder.most_burst).sum();
         let max = requests as f64 * seconds + bursts as f64 + 1.0;
         prop_assert!(simulation.admitted() <= max, "{} of {max}", simulation.admitted());
         // Lasting demand is divided fairly.
