@@ -5,10 +5,7 @@ mod effect;
 mod tests;
 mod tree;
 
-use std::{
-    fmt::{self, Display, Formatter},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use elsa::sync::FrozenMap;
 use thiserror::Error;
@@ -309,25 +306,6 @@ impl Change {
             }
             Self::Shadow => Some(limit.in_shadow()),
             Self::Unlimited | Self::Ban => None,
-        }
-    }
-}
-
-impl Display for Change {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Factor(factor) => write!(f, "limits divided by {factor}"),
-            Self::Limits(limits) => {
-                for (index, LimitChange { name, params }) in limits.changes.iter().enumerate() {
-                    let name = name.as_ref().map_or(String::new(), |name| format!("{name}: "));
-                    let comma = if index > 0 { ", " } else { "" };
-                    write!(f, "{comma}{name}{} {}", params.name(), params.describe())?;
-                }
-                Ok(())
-            }
-            Self::Unlimited => write!(f, "unlimited"),
-            Self::Shadow => write!(f, "shadow"),
-            Self::Ban => write!(f, "banned"),
         }
     }
 }

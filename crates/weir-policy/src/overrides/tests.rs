@@ -112,7 +112,7 @@ fn each_change_changes_the_levels_at_its_pattern_and_below() {
         assert_eq!(
             (of.0.iter().map(String::as_str).collect::<Vec<_>>(), &*of.1),
             (expected.to_vec(), by),
-            "{pattern} {change}"
+            "{pattern} {change:?}"
         );
     }
 }
@@ -184,7 +184,7 @@ fn a_changed_limit_keeps_its_counts_unless_its_time_base_is_another() {
         (limits("{ token_bucket: { capacity: 6, count: 1, period: 1s } }"), true),
     ] {
         let changed = change.of(per_user).unwrap();
-        assert_eq!(changed.ident() == per_user.ident(), same, "{change}");
+        assert_eq!(changed.ident() == per_user.ident(), same, "{change:?}");
         assert_eq!((&changed.name, changed.index), (&per_user.name, per_user.index));
     }
 }
@@ -261,7 +261,7 @@ fn with_kept_the_states_that_limits_had_stay_in_the_plan() {
         let key = Key::new("", &["user", "alex", "trade"]).unwrap();
         let mut levels = policy.domain("").unwrap().levels(&key, 1, 1.0).unwrap();
         policy.overrides().active("", key.segments()).unwrap().change(&mut levels, 1.0, kept);
-        assert_eq!(shown(&levels), expected, "{change} {kept}");
+        assert_eq!(shown(&levels), expected, "{change:?} {kept}");
     }
 }
 
