@@ -37,9 +37,8 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
     let domain = handle.policy.domain(&domain).ok_or_else(|| no_domain(&domain))?;
     let counts = handle.counters.counts();
     let limits = domain.limits().filter_map(|limit| {
-        let count = counts.limit(limit.index)?;
-        let row = [count.allowed, count.limited, count.shadow_limited, count.near];
-        row.iter().any(|count| *count > 0).then(|| [u64::from(limit.index), row[0], row[1], row[2], row[3]])
+        let row @ [allowed, limited, shadow_limited, near] = counts.limit(limit.index)?;
+        row.iter().any(|count| *count > 0).then(|| [limit.index.into(), allowed, limited, shadow_limited, near])
     });
     let limits: Vec<_> = limits.collect();
     let search = search.to_lowercase();

@@ -19,7 +19,7 @@ pub use auth::AuthMetrics;
 pub use hot_keys::{HotKey, HotKeys, Sample};
 pub use metrics::{Metrics, MetricsSettings};
 pub use overrides::OverrideMetrics;
-pub use policy_counters::{Counts, LimitCounts, PolicyCounters};
+pub use policy_counters::{Counts, PolicyCounters};
 pub use recent_checks::{RecentChecks, RecordedCheck, Terms};
 pub use rlqs::RlqsMetrics;
 pub use series::{LeaseCall, LimitCounters, ReservationCall, ReservationUnits, Transport};

@@ -34,19 +34,6 @@ pub struct Counts<'m> {
     totals: Vec<u64>,
 }
 
-/// The decisions of a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LimitCounts {
-    /// Passes.
-    pub allowed: u64,
-    /// Refusals.
-    pub limited: u64,
-    /// Refusals of a shadow limit.
-    pub shadow_limited: u64,
-    /// Passes that left less than a fifth of the limit.
-    pub near: u64,
-}
-
 impl Counts<'_> {
     /// Returns the checks of the domain of this number that were allowed, refused, and could not be decided; `None` if
     /// it is counted together with others.
@@ -75,16 +62,11 @@ impl Counts<'_> {
         self.counters.domains.get(domain as usize).copied().filter(|start| *start != OTHER_DOMAIN)
     }
 
-    /// Returns the decisions of the limit with this number; `None` if it shares a series with others.
-    pub fn limit(&self, limit: u32) -> Option<LimitCounts> {
+    /// Returns the decisions of the limit with this number: passes, refusals, refusals of a shadow limit, and passes that
+    /// left less than a fifth of the limit; `None` if it shares a series with others.
+    pub fn limit(&self, limit: u32) -> Option<[u64; 4]> {
         let start = self.counters.limits.get(limit as usize).copied().filter(|start| *start != OTHER_LIMIT)?;
-        let count = |index| self.totals[start + index];
-        Some(LimitCounts {
-            allowed: count(ALLOWED),
-            limited: count(LIMITED),
-            shadow_limited: count(SHADOW_LIMITED),
-            near: count(NEAR),
-        })
+        Some([ALLOWED, LIMITED, SHADOW_LIMITED, NEAR].map(|index| self.totals[start + index]))
     }
 }
 
