@@ -34,8 +34,8 @@ impl Settings {
         Rules {
             bounds: self.bounds(),
             merge_domains: self.envoy.merge_domains,
-            descriptors_charge: Some(self.envoy.charge.into()),
-            descriptors_on_store_failure: self.envoy.on_store_failure.into(),
+            descriptors_charge: Some(self.envoy.charge),
+            descriptors_on_store_failure: self.envoy.on_store_failure,
             descriptors_quota_mode: self.envoy.quota_mode,
             require_end_marker: self.limits_require_end_marker,
             denies_specs: self.limit_spec == LimitSpecRule::Deny,

@@ -23,19 +23,20 @@ pub struct EnvoySettings {
     /// Whether every limit of an Envoy file is a quota: a request is refused only if all its limits are exhausted.
     pub quota_mode: bool,
     /// The charge of Envoy files that do not specify it.
-    pub charge: ChargeSetting,
+    #[serde(with = "ChargeSetting")]
+    pub charge: Charge,
     /// How Envoy files that do not specify it are decided while the shared store is unavailable.
-    pub on_store_failure: StoreFailureSetting,
+    #[serde(with = "StoreFailureSetting")]
+    pub on_store_failure: OnStoreFailure,
     /// Whether several Envoy files may define one domain, to which each adds its descriptors.
     pub merge_domains: bool,
 }
 
 /// The charge of a refused request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChargeSetting {
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Charge", rename_all = "snake_case")]
+enum ChargeSetting {
     /// Each descriptor is charged separately.
-    #[default]
     Independent,
     /// Only the limits that refuse it.
     OverLimitOnly,
@@ -43,22 +44,11 @@ pub enum ChargeSetting {
     AllOrNothing,
 }
 
-impl From<ChargeSetting> for Charge {
-    fn from(setting: ChargeSetting) -> Self {
-        match setting {
-            ChargeSetting::Independent => Self::Independent,
-            ChargeSetting::OverLimitOnly => Self::OverLimitOnly,
-            ChargeSetting::AllOrNothing => Self::AllOrNothing,
-        }
-    }
-}
-
 /// How requests are decided while the shared store is unavailable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StoreFailureSetting {
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "OnStoreFailure", rename_all = "snake_case")]
+enum StoreFailureSetting {
     /// In this replica's own memory.
-    #[default]
     Local,
     /// All pass.
     Allow,
@@ -66,17 +56,6 @@ pub enum StoreFailureSetting {
     Deny,
     /// All fail, and Envoy's `failure_mode_deny` decides.
     Error,
-}
-
-impl From<StoreFailureSetting> for OnStoreFailure {
-    fn from(setting: StoreFailureSetting) -> Self {
-        match setting {
-            StoreFailureSetting::Local => Self::Local,
-            StoreFailureSetting::Allow => Self::Allow,
-            StoreFailureSetting::Deny => Self::Deny,
-            StoreFailureSetting::Error => Self::Error,
-        }
-    }
 }
 
 /// Headers that Envoy adds to the response.
@@ -114,8 +93,8 @@ impl Default for EnvoySettings {
             dynamic_metadata: false,
             shadow_mode: false,
             quota_mode: false,
-            charge: ChargeSetting::default(),
-            on_store_failure: StoreFailureSetting::default(),
+            charge: Charge::Independent,
+            on_store_failure: OnStoreFailure::Local,
             merge_domains: false,
         }
     }
