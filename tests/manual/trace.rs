@@ -1,17 +1,11 @@
-//! The trace of all pictures, replayed by the program itself: `weir simulate`.
+//! The trace of all pictures, replayed by the service's own limiter.
 
-use std::{
-    io::Write,
-    process::{Command, Stdio},
-    thread,
-};
-
+use weir::limiter::{self, Simulation};
 use weir_core::{
     algorithm::Entry,
     domain::{Micros, time::SECOND},
 };
-
-use serde_json::{Value, json};
+use weir_policy::Rules;
 
 /// The end of the trace.
 pub const END: Micros = 40 * SECOND;
@@ -50,45 +44,23 @@ pub fn replay(entry: &Entry) -> Replay {
     let mut moments: Vec<(Micros, i64)> = arrivals().map(|at| (at, 1)).chain(peeks).collect();
     // At equal times the preview precedes the requests.
     moments.sort_unstable();
-    let params: serde_json::Map<_, _> =
-        entry.examples[0].iter().map(|(field, text)| ((*field).to_owned(), json!(text))).collect();
-    let line = |(at, cost): &(Micros, i64)| json!({ "at_us": at, "key": ["trace"], "cost": cost, "max_wait_us": MAX_WAIT, "limits": [{ entry.name: params }] });
-    let answers = simulate(&moments.iter().map(|moment| format!("{}\n", line(moment))).collect::<String>());
+    let fields: Vec<_> = entry.examples[0].iter().map(|(field, text)| format!("{field}: {text}")).collect();
+    let text = format!("schema: {{ trace: {{ limits: [{{ {}: {{ {} }} }}] }} }}", entry.name, fields.join(", "));
+    let policy = weir_policy::parse(&text, &Rules::default()).expect("a policy");
+    let (simulation, mut request) = (Simulation::default(), limiter::Request::new("", &["trace"]).expect("a key"));
     let mut replay = Replay { requests: Vec::new(), remaining: Vec::new(), limit: 0 };
-    for (answer, (at, cost)) in answers.iter().zip(moments) {
-        let number = |field: &str| answer[field].as_u64().unwrap_or_else(|| panic!("{field} in {answer}"));
+    for (at, cost) in moments {
+        request.set_terms(cost, Some(MAX_WAIT), 1.0).expect("valid terms");
+        let decision = simulation.check(at, &policy, &request).expect("a decision").summary.decision;
         if cost > 0 {
-            let start = answer["allowed"].as_bool().expect("a decision").then(|| at + number("wait_us") as Micros);
-            replay.requests.push(Request { at, start });
+            replay.requests.push(Request { at, start: decision.allowed.then(|| at + decision.wait) });
         }
-        replay.limit = replay.limit.max(number("limit"));
-        let remaining = number("remaining");
-        if replay.remaining.last().is_none_or(|(_, last)| *last != remaining) {
-            replay.remaining.push((at, remaining));
+        replay.limit = replay.limit.max(decision.limit);
+        if replay.remaining.last().is_none_or(|(_, last)| *last != decision.remaining) {
+            replay.remaining.push((at, decision.remaining));
         }
     }
     replay
-}
-
-/// Returns the answer to each line of a trace.
-fn simulate(trace: &str) -> Vec<Value> {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .arg("simulate")
-        .env_clear()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut stdin = child.stdin.take().expect("its input");
-    let output = thread::scope(|scope| {
-        scope.spawn(move || stdin.write_all(trace.as_bytes()).expect("it reads the trace"));
-        child.wait_with_output().expect("its output")
-    });
-    assert!(output.status.success(), "weir simulate: {}", output.status);
-    let text = String::from_utf8(output.stdout).expect("it prints UTF-8");
-    let answers: Vec<_> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(answers.len(), trace.lines().count());
-    answers
 }
 
 impl Replay {
