@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
-use weir_settings::{Time, file::is_set};
+use weir_settings::{Time, ensure, file::is_set};
 
 /// Tracing, and the collector of the spans.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,35 +68,24 @@ impl TracingSettings {
     /// # Errors
     /// A message that names the setting.
     pub fn check(&self) -> Result<(), String> {
-        if self.is_on() && !is_endpoint(&self.otlp_endpoint, self.protocol) {
+        ensure(
+            !self.is_on() || is_endpoint(&self.otlp_endpoint, self.protocol),
             // Not printed: it may contain a password.
-            return Err(
-                "tracing.otlp_endpoint is http:// or https://host:port, without a user or a password, and without a \
-                        path unless tracing.protocol is http"
-                    .to_owned(),
-            );
-        }
-        if is_set(&self.ca) && !self.otlp_endpoint.starts_with("https://") {
-            return Err("tracing.ca is set, but tracing.otlp_endpoint is not https://".to_owned());
-        }
-        if !(0.0..=1.0).contains(&self.sample_ratio) {
-            return Err("tracing.sample_ratio must be 0 to 1".to_owned());
-        }
-        if !(1..=256).contains(&self.service_name.len()) {
-            return Err("tracing.service_name must have 1 to 256 bytes".to_owned());
-        }
-        if self.service_namespace.len().max(self.service_instance_id.len()) > 256 {
-            return Err(
-                "tracing.service_namespace and tracing.service_instance_id can have at most 256 bytes".to_owned()
-            );
-        }
-        if !(100_000..=60_000_000).contains(&self.timeout.0) {
-            return Err("tracing.timeout must be 100ms to 60s".to_owned());
-        }
-        if !(1..=1_000_000).contains(&self.max_queue) {
-            return Err("tracing.max_queue must be 1 to 1000000".to_owned());
-        }
-        Ok(())
+            "tracing.otlp_endpoint is http:// or https://host:port, without a user or a password, and without a path \
+             unless tracing.protocol is http",
+        )?;
+        ensure(
+            !is_set(&self.ca) || self.otlp_endpoint.starts_with("https://"),
+            "tracing.ca is set, but tracing.otlp_endpoint is not https://",
+        )?;
+        ensure((0.0..=1.0).contains(&self.sample_ratio), "tracing.sample_ratio must be 0 to 1")?;
+        ensure((1..=256).contains(&self.service_name.len()), "tracing.service_name must have 1 to 256 bytes")?;
+        ensure(
+            self.service_namespace.len().max(self.service_instance_id.len()) <= 256,
+            "tracing.service_namespace and tracing.service_instance_id can have at most 256 bytes",
+        )?;
+        ensure((100_000..=60_000_000).contains(&self.timeout.0), "tracing.timeout must be 100ms to 60s")?;
+        ensure((1..=1_000_000).contains(&self.max_queue), "tracing.max_queue must be 1 to 1000000")
     }
 }
 
