@@ -10,7 +10,7 @@ use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use weir_core::domain::key::domain_label;
-use weir_telemetry::{Histogram, Registry, Render, histogram::SHORT_DURATIONS, request::OTHER, text::heading};
+use weir_telemetry::{Histogram, Registry, Reloads, Render, histogram::SHORT_DURATIONS, request::OTHER, text::heading};
 
 use super::{
     auth,
@@ -42,10 +42,8 @@ pub struct Metrics {
     keys: Gauge,
     snapshot_failures: Counter,
     descriptors_ignored: Counter,
-    reloaded: Counter,
-    not_reloaded: Counter,
+    reloads: Reloads,
     last_reload: Gauge,
-    reload_successful: Gauge,
 }
 
 /// The settings of the metrics.
@@ -98,9 +96,6 @@ impl Metrics {
         registry.add(Arc::clone(&check_durations) as Arc<dyn Render>);
         registry.add(Arc::clone(&policy) as Arc<dyn Render>);
         registry.gauge(BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
-        let reload_successful = registry.gauge(RELOAD_SUCCESSFUL, &[]);
-        // While the first policy is awaited, none has been invalid.
-        reload_successful.set(1.0);
         Arc::new(Self {
             named: Mutex::default(),
             max_named: settings.max_limit_series,
@@ -115,10 +110,8 @@ impl Metrics {
             keys: registry.gauge(KEYS, &[]),
             snapshot_failures: registry.counter(SNAPSHOT_FAILURES, &[]),
             descriptors_ignored: registry.counter(DESCRIPTORS_IGNORED, &[]),
-            reloaded: registry.counter(RELOADS, &[("result", "success")]),
-            not_reloaded: registry.counter(RELOADS, &[("result", "error")]),
+            reloads: Reloads::new(&registry, RELOADS, RELOAD_SUCCESSFUL, &[]),
             last_reload: registry.gauge(LAST_RELOAD, &[]),
-            reload_successful,
             registry: Arc::new(registry),
         })
     }
@@ -196,11 +189,8 @@ impl Metrics {
     pub fn policy_reload(&self, success: bool) {
         if success {
             self.policy_loaded();
-            self.reloaded.increment(1);
-        } else {
-            self.reload_successful.set(0.0);
-            self.not_reloaded.increment(1);
         }
+        self.reloads.count(success);
     }
 
     /// Returns the gauge that is 1 while the control plane is connected.
@@ -213,10 +203,9 @@ impl Metrics {
         self.registry.gauge(MAX_KEYS, &[]).set(most as f64);
     }
 
-    /// Records that a policy was loaded.
+    /// Records the time at which a policy was loaded.
     pub fn policy_loaded(&self) {
         self.last_reload.set(unix_seconds());
-        self.reload_successful.set(1.0);
     }
 
     /// Sets the totals of the memory store: states, states removed by reason, and requests without room with the rule
