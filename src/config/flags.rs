@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use figment::value::{Dict, Value};
 
-use super::source::{SettingOrigins, Values};
+use super::source::SettingOrigins;
 
 /// Settings from flags, which take precedence over all others.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    pub(super) fn values(&self, origins: &mut SettingOrigins) -> Values {
+    pub(super) fn values(&self, origins: &mut SettingOrigins) -> Dict {
         let mut dict = Dict::new();
         // Each of the two overrides the other one in the file and the environment.
         let limits = self.limits.as_ref().map(|limits| limits.to_string_lossy().into_owned());
@@ -31,6 +31,6 @@ impl Flags {
             origins.set("store.url", "--store");
             dict.insert("store".to_owned(), Value::from(Dict::from([("url".to_owned(), Value::from(store.clone()))])));
         }
-        Values(dict)
+        dict
     }
 }

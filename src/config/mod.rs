@@ -181,11 +181,12 @@ impl Settings {
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
         if let Some(path) = file {
             let file = source::file(path, &defaults, &mut origins);
-            figment = figment.merge(file.map_err(|problems| ConfigError(problems.to_string()))?);
+            let file = file.map_err(|problems| ConfigError(problems.to_string()))?;
+            figment = figment.merge(Serialized::defaults(file));
         }
         let of_file = PROTECTING.map(|(key, _)| (is_set(&figment, key), origins.of(key).map(str::to_owned)));
         let variables = source::environment(environment, &defaults, &mut origins).map_err(ConfigError)?;
-        figment = figment.merge(variables).merge(flags.values(&mut origins));
+        figment = figment.merge(variables).merge(Serialized::defaults(flags.values(&mut origins)));
         for ((key, protection), (was_set, origin)) in PROTECTING.into_iter().zip(of_file) {
             if was_set && !is_set(&figment, key) {
                 let (name, origin) = (variable(key), origin.unwrap_or_default());

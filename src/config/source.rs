@@ -3,9 +3,10 @@
 use std::{collections::HashMap, path::Path};
 
 use figment::{
-    Figment, Metadata, Profile, Provider,
+    Figment,
+    providers::Serialized,
     util::nest,
-    value::{Dict, Map, Num, Value},
+    value::{Dict, Num, Value},
 };
 use weir_settings::{
     Problems,
@@ -27,19 +28,6 @@ pub const FILE_VARIABLE: &str = "WEIR_CONFIG";
 /// Variables of the command line and of the example clients: the settings file, and how a client connects to a service.
 const OF_COMMANDS: [&str; 6] =
     [FILE_VARIABLE, "WEIR_ADDR", "WEIR_TOKEN", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME", "WEIR_DEADLINE_MS"];
-
-/// The values from one source.
-pub(super) struct Values(pub Dict);
-
-impl Provider for Values {
-    fn metadata(&self) -> Metadata {
-        Metadata::default()
-    }
-
-    fn data(&self) -> figment::Result<Map<Profile, Dict>> {
-        Ok(Map::from([(Profile::Default, self.0.clone())]))
-    }
-}
 
 /// The position where each setting was set last, for error messages: `weir.yaml:3:11`, a variable, or a flag.
 #[derive(Default)]
@@ -71,7 +59,7 @@ impl SettingOrigins {
 }
 
 /// Reads the values of a YAML file.
-pub(super) fn file(path: &Path, defaults: &Dict, origins: &mut SettingOrigins) -> Result<Values, Problems> {
+pub(super) fn file(path: &Path, defaults: &Dict, origins: &mut SettingOrigins) -> Result<Dict, Problems> {
     let text =
         settings_file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
     let mut values = Dict::new();
@@ -89,7 +77,7 @@ pub(super) fn file(path: &Path, defaults: &Dict, origins: &mut SettingOrigins) -
             from_folder(&mut values, setting.key, folder);
         }
     }
-    Ok(Values(values))
+    Ok(values)
 }
 
 fn from_folder(values: &mut Dict, key: &str, folder: &Path) {
@@ -238,7 +226,7 @@ pub(super) fn environment(
             _ => typed(&text, default).map_err(|wanted| format!("{name}: {key} must be {wanted}, not `{text}`"))?,
         };
         origins.set(&key, name);
-        values = values.merge(Values(nest(&key, value).into_dict().unwrap_or_default()));
+        values = values.merge(Serialized::defaults(nest(&key, value)));
     }
     Ok(values)
 }
