@@ -10,16 +10,8 @@ use weir_core::domain::{
 
 /// A duration as files and flags write it: `10s`, `250ms`, or whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "Text")]
+#[serde(into = "String", try_from = "String")]
 pub struct Time(pub Micros);
-
-/// A text, or a number where a file has only digits.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Text {
-    Text(String),
-    Number(u64),
-}
 
 impl Time {
     /// Makes a duration of whole seconds.
@@ -33,14 +25,10 @@ impl Time {
     }
 }
 
-impl TryFrom<Text> for Time {
+impl TryFrom<String> for Time {
     type Error = String;
 
-    fn try_from(text: Text) -> Result<Self, String> {
-        let text = match text {
-            Text::Text(text) => text,
-            Text::Number(number) => number.to_string(),
-        };
+    fn try_from(text: String) -> Result<Self, String> {
         parse_duration(&text).map(Self)
     }
 }
