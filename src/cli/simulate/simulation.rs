@@ -12,10 +12,11 @@ use weir_core::{
     domain::{ManualClock, Micros},
 };
 use weir_policy::Policy;
+use weir_telemetry::Causes;
 
 use super::{
     replay::ReplayTarget,
-    store::{SimulationStore, in_full},
+    store::SimulationStore,
     timestamps::at_text,
     trace::{CheckLine, Line, ResetLine},
 };
@@ -139,7 +140,7 @@ impl<S: SimulationStore> ReplayTarget for Simulation<S> {
         // A line has its limits directly, not in a `limit_spec` as a message does.
         let (field, failed) = match &error {
             CheckError::Invalid(invalid) => (Some(invalid.field("")), None),
-            CheckError::Store(error) => (None, Some(in_full(error))),
+            CheckError::Store(error) => (None, Some(Causes(error).to_string())),
             _ => (None, None),
         };
         if failed.is_none() {

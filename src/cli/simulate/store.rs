@@ -5,11 +5,12 @@ use std::sync::Arc;
 use weir_core::domain::{ManualClock, time::SECOND};
 use weir_settings::Time;
 use weir_store::{
-    MemoryStore, Store, StoreError,
+    MemoryStore, Store,
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
     url::RedisUrl,
 };
+use weir_telemetry::Causes;
 
 use super::Failure;
 
@@ -52,7 +53,7 @@ pub(super) async fn open_redis(
     let settings = alone(settings.clone());
     let store = RedisStore::start(url, &settings, Some(Arc::clone(clock) as _), Arc::default())?;
     let reached = store.reach(settings.connect_timeout.duration()).await;
-    reached.map_err(|error| format!("cannot use {url}: {}", in_full(&error)))?;
+    reached.map_err(|error| format!("cannot use {url}: {}", Causes(&error)))?;
     let prefix = settings.key_prefix;
     Ok((store, format!("keys that begin with {prefix} may be left in {url} until they expire")))
 }
@@ -66,14 +67,6 @@ fn alone(redis: RedisSettings) -> RedisSettings {
 
 impl SimulationStore for RedisStore {
     async fn clean_up(&self) -> Result<(), String> {
-        self.clear().await.map(drop).map_err(|error| in_full(&error))
-    }
-}
-
-/// Formats a store's error with its cause.
-pub(super) fn in_full(error: &StoreError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
+        self.clear().await.map(drop).map_err(|error| Causes(&error).to_string())
     }
 }

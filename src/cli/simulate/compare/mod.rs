@@ -14,6 +14,7 @@ use std::{
 use serde_json::json;
 use weir_core::{algorithm::Bounds, domain::ManualClock};
 use weir_policy::Policy;
+use weir_telemetry::Causes;
 
 use self::{
     difference::{Counts, DifferenceKind, Side, Treatment},
@@ -23,7 +24,7 @@ use super::{
     EXIT_NO,
     replay::ReplayTarget,
     simulation::print_json,
-    store::{SimulationStore, in_full},
+    store::SimulationStore,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
@@ -118,8 +119,8 @@ impl<S: SimulationStore> Comparison<S> {
             tokio::join!(self.a.limiter.check(&policy_a, &request), self.b.limiter.check(&policy_b, &request));
         let (a, b) = match (Treatment::from(&answer_a), Treatment::from(&answer_b)) {
             (Ok(a), Ok(b)) => (a, b),
-            (Err(error), _) => return Ok(Some(format!("under A: {}", in_full(error)))),
-            (_, Err(error)) => return Ok(Some(format!("under B: {}", in_full(error)))),
+            (Err(error), _) => return Ok(Some(format!("under A: {}", Causes(error)))),
+            (_, Err(error)) => return Ok(Some(format!("under B: {}", Causes(error)))),
         };
         self.a.count(number, &line, &request, &answer_a);
         self.b.count(number, &line, &request, &answer_b);
@@ -184,8 +185,8 @@ impl<S: SimulationStore> Comparison<S> {
         let (a, b) = (&self.a.limiter, &self.b.limiter);
         let done = tokio::join!(a.reset(&request, line.subtree), b.reset(&request, line.subtree));
         match done {
-            (Err(CheckError::Store(error)), _) => Some(format!("under A: {}", in_full(&error))),
-            (_, Err(CheckError::Store(error))) => Some(format!("under B: {}", in_full(&error))),
+            (Err(CheckError::Store(error)), _) => Some(format!("under A: {}", Causes(&error))),
+            (_, Err(CheckError::Store(error))) => Some(format!("under B: {}", Causes(&error))),
             _ => None,
         }
     }
