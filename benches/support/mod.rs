@@ -5,9 +5,8 @@
 
 use std::{fmt, fs};
 
-use weir_core::{algorithm::Bounds, domain::Key};
-use weir_policy::{Domain, Policy, file};
-use weir_settings::document;
+use weir_core::domain::Key;
+use weir_policy::{Policy, Rules};
 
 /// The limits of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ impl Shape {
             text.push_str(&format!(", children: {{ trade: {{ limits: {trade} }} }}"));
         }
         text.push_str(" } } } }");
-        Policy::new([domain(&text)])
+        weir_policy::parse(&text, &Rules::default()).expect("a policy")
     }
 
     /// Returns the segments of a user's key: 24 bytes, and `trade` in the nested shape.
@@ -61,11 +60,6 @@ impl fmt::Display for Shape {
             Self::Nested => "nested pair",
         })
     }
-}
-
-fn domain(text: &str) -> Domain {
-    let document = document::parse(text).expect("YAML").expect("a document");
-    file::read(&document, &Bounds::default()).expect("a policy")
 }
 
 /// Returns a line of this process's `/proc/self/status`, in bytes.

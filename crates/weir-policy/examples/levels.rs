@@ -2,9 +2,8 @@
 
 use std::error::Error;
 
-use weir_core::{algorithm::Bounds, domain::Key};
-use weir_policy::file;
-use weir_settings::document;
+use weir_core::domain::Key;
+use weir_policy::Rules;
 
 const POLICY: &str = r#"
 schema:
@@ -17,8 +16,8 @@ schema:
 "#;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let document = document::parse(POLICY)?.ok_or("an empty document")?;
-    let domain = file::read(&document, &Bounds::default())?;
+    let policy = weir_policy::parse(POLICY, &Rules::default())?;
+    let domain = policy.domain("").ok_or("no default domain")?;
     let key = Key::new("", &["user", "alex", "trade"])?;
     for level in domain.levels(&key, 1, 1.0)? {
         println!("{} covers {} segments: {}", level.limit.name, level.depth, level.params().describe());

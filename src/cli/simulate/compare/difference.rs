@@ -152,12 +152,8 @@ impl Serialize for Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::{
-        algorithm::Bounds,
-        domain::{Decision, aggregate},
-    };
-    use weir_policy::{Domain, file};
-    use weir_settings::document;
+    use weir_core::domain::{Decision, aggregate};
+    use weir_policy::{Domain, Rules};
 
     const POLICY: &str = "schema: { a: { limits: [{ fixed_window: { count: 9, period: 1s }, name: x }, { fixed_window: { \
                           count: 9, period: 2s }, name: y }, { fixed_window: { count: 9, period: 3s }, name: z, shadow: \
@@ -172,8 +168,8 @@ mod tests {
 
     #[test]
     fn the_deciding_limit_is_reported() {
-        let document = document::parse(POLICY).unwrap().unwrap();
-        let domain = &file::read(&document, &Bounds::default()).unwrap();
+        let policy = weir_policy::parse(POLICY, &Rules::default()).unwrap();
+        let domain = policy.domain("").unwrap();
         let pass = |remaining| Decision::pass(9, remaining, 0);
         let wait = |remaining, wait| Decision { wait, ..pass(remaining) };
         let refuse = |retry| Decision::refuse(9, 0, Some(retry), 9);
