@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     process::ExitCode,
 };
 
@@ -66,16 +66,13 @@ impl Usage {
 
     /// Prints the entries with the greatest `rank`.
     async fn top(&self, rank: impl Fn(&KeyUsage) -> u64) -> Result<(), Failure> {
-        let (mut top, mut kept, mut number) = (BinaryHeap::new(), HashMap::new(), 0_u64);
+        let (mut top, mut number) = (BTreeMap::new(), 0_u64);
         let take = |row: KeyUsage| {
             if row.known && row.used > 0 {
                 number += 1;
-                top.push(Reverse((rank(&row), Reverse(number))));
-                kept.insert(number, row);
-                if kept.len() as u64 > self.top
-                    && let Some(Reverse((_, Reverse(least)))) = top.pop()
-                {
-                    kept.remove(&least);
+                top.insert((Reverse(rank(&row)), number), row);
+                if top.len() as u64 > self.top {
+                    top.pop_last();
                 }
             }
             Ok(())
@@ -83,8 +80,7 @@ impl Usage {
         self.which.each(&self.client, u64::MAX, take).await?;
         self.format.head()?;
         let mut printed = HashSet::new();
-        for Reverse((_, Reverse(number))) in top.into_sorted_vec() {
-            let Some(row) = kept.remove(&number) else { continue };
+        for row in top.into_values() {
             // While keys are added and removed, a row may be listed twice.
             if printed.insert((row.domain.clone(), row.key.clone(), row.limit_name.clone())) {
                 self.format.row(&row)?;
