@@ -228,14 +228,7 @@ impl<'a> ResolvedDescriptor<'a> {
         let depth = self.key.as_ref().map_or(0, Key::depth) as u8;
         let own = own.map(|limit| MatchedLimit { depth, limit, rule_limit: None, shadowed: false });
         let policy = policy.into_iter().flatten();
-        policy
-            .map(|&MatchedLimit { depth, limit, rule_limit, shadowed }| MatchedLimit {
-                depth,
-                limit,
-                rule_limit,
-                shadowed,
-            })
-            .chain(own)
+        policy.map(|matched| MatchedLimit { ..*matched }).chain(own)
     }
 
     /// Returns whether a limit is in shadow mode. In a policy file with `descriptors` the rule decides that, not the
