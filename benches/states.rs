@@ -61,7 +61,7 @@ fn main() {
 }
 
 fn limit(entry: &Entry) -> Limit {
-    let params = (entry.parse)(&entry.examples[0], &Bounds::default()).expect("an example");
+    let params = (entry.parse)(entry.examples[0], &Bounds::default()).expect("an example");
     Limit::new(Origin::Policy, None, "user/*", 0, false, params)
 }
 

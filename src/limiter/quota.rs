@@ -153,7 +153,7 @@ fn bucket_of(capacity: u64) -> Option<Params> {
     let count = capacity.div_ceil(A_SECOND).max(1) * A_SECOND;
     let (capacity, count) = (capacity.to_string(), count.min(MAX_RATE / A_SECOND * A_SECOND).to_string());
     let fields: &[(&str, &str)] = &[("capacity", &capacity), ("count", &count), ("period", "1s")];
-    (find("token_bucket")?.parse)(&fields, &Bounds::default()).ok()
+    (find("token_bucket")?.parse)(fields, &Bounds::default()).ok()
 }
 
 #[cfg(test)]
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn params(algorithm: &str, fields: &[(&str, &str)]) -> Params {
-        (find(algorithm).unwrap().parse)(&fields, &Bounds::default()).unwrap()
+        (find(algorithm).unwrap().parse)(fields, &Bounds::default()).unwrap()
     }
 
     #[test]

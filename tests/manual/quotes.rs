@@ -1,6 +1,6 @@
 //! Limits quoted in prose: each must be valid in a policy file.
 
-use weir_core::algorithm::{Bounds, Source, find, params::MAX_PERIOD};
+use weir_core::algorithm::{Bounds, find, params::MAX_PERIOD};
 
 use weir::proto;
 
@@ -20,10 +20,10 @@ fn check_one(path: &str, name: &str, fields: &str) -> String {
     let quote = format!("`{name}: {{ {fields}` in {path}");
     let fields = fields.strip_suffix(" }").unwrap_or_else(|| panic!("{quote} has no end"));
     let pairs: Option<Vec<_>> = fields.split(", ").map(|field| field.split_once(": ")).collect();
-    let pairs = Quote(pairs.unwrap_or_else(|| panic!("{quote} is not of the form name: value")));
+    let pairs = pairs.unwrap_or_else(|| panic!("{quote} is not of the form name: value"));
     match find(name) {
         Some(entry) => {
-            for (field, _) in &pairs.0 {
+            for (field, _) in &pairs {
                 assert!(entry.fields.contains(field), "{quote}: there is no {field}");
             }
             if let Err(error) = (entry.parse)(&pairs, &Bounds { max_period: MAX_PERIOD }) {
@@ -33,14 +33,6 @@ fn check_one(path: &str, name: &str, fields: &str) -> String {
         None => assert!(has_message(name), "{quote}: there is no algorithm {name}"),
     }
     name.to_owned()
-}
-
-struct Quote<'a>(Vec<(&'a str, &'a str)>);
-
-impl Source for Quote<'_> {
-    fn text(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| *name == field).map(|(_, text)| *text)
-    }
 }
 
 /// Whether the API has a message with this name; a descriptor stores a name after its length.

@@ -10,7 +10,7 @@ use weir_core::{
 fn gcra(burst: &str) -> Result<Params, ParamError> {
     let fields: &[(&str, &str)] = &[("burst", burst), ("count", "1"), ("period", "1s")];
     let entry = find("gcra").ok_or_else(|| ParamError::new("gcra", "not in the list"))?;
-    (entry.parse)(&fields, &Bounds::default())
+    (entry.parse)(fields, &Bounds::default())
 }
 
 fn main() -> Result<(), ParamError> {

@@ -30,7 +30,7 @@
 //! // Two at once, then one each second; moments are in microseconds.
 //! let fields: &[(&str, &str)] = &[("burst", "1"), ("count", "1"), ("period", "1s")];
 //! let gcra = find("gcra").expect("an algorithm of the list");
-//! let params = (gcra.parse)(&fields, &Bounds::default())?;
+//! let params = (gcra.parse)(fields, &Bounds::default())?;
 //! let mut limiter = Limiter { params, states: HashMap::new() };
 //! assert!(limiter.allows("alex", 0) && limiter.allows("alex", 0));
 //! assert!(!limiter.allows("alex", 999_999));

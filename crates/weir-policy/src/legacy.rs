@@ -178,7 +178,7 @@ impl Bucket {
     fn parse(&self, name: &str, parameters: &[(&str, String)], bounds: &Bounds) -> Result<Params, ParamError> {
         let parameters: Vec<_> = parameters.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let algorithm = algorithm::find(name).ok_or_else(|| ParamError::new(name, "unknown algorithm"))?;
-        (algorithm.parse)(&parameters.as_slice(), bounds).map_err(|error| {
+        (algorithm.parse)(parameters.as_slice(), bounds).map_err(|error| {
             // The possible sources of this parameter.
             let sources: &[&str] = match error.field.as_str() {
                 "size" => &["size", "max", "min_interval"],

@@ -7,7 +7,7 @@ use super::{
 };
 pub use super::{legacy::KEYS as BUCKET_KEYS, o1s::KEYS as O1S_KEYS};
 use weir_core::{
-    algorithm::{self, Bounds, Params, Source},
+    algorithm::{self, Bounds, Params},
     domain::key::MAX_SEGMENTS,
 };
 use weir_settings::{
@@ -112,23 +112,14 @@ fn read_triple(
         problems.add(node.mark, field, "a positional limit must be [max_burst, count, seconds]");
         return None;
     };
-    let source: &[(&str, &str)] = &[("burst", burst), ("count", count), ("period", period)];
     let entry = algorithm::find("gcra")?;
-    match (entry.parse)(&source, bounds) {
+    match (entry.parse)(&[("burst", burst), ("count", count), ("period", period)], bounds) {
         Ok(params) => Some(ParsedLimit { mark: node.mark, name: None, depth: 0, shadow: false, lease: None, params }),
         Err(error) => {
             let place = entry.fields.iter().position(|name| *name == error.field).and_then(|index| items.get(index));
             problems.add(place.unwrap_or(node).mark, format!("{field}.{}", error.field), error.reason);
             None
         }
-    }
-}
-
-struct Map<'a>(&'a [Entry]);
-
-impl Source for Map<'_> {
-    fn text(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|entry| entry.key == field).and_then(|entry| scalar(&entry.value))
     }
 }
 
@@ -251,7 +242,7 @@ fn read_params(
     if problems.0.len() > before {
         return None;
     }
-    match (algorithm.parse)(&Map(entries), bounds) {
+    match (algorithm.parse)(&scalars(entries), bounds) {
         Ok(params) => Some(params),
         Err(error) => {
             let place = entries.iter().find(|entry| entry.key == error.field);
@@ -312,6 +303,11 @@ pub fn scalar(node: &Node) -> Option<&str> {
         Value::Scalar(text) => Some(text),
         _ => None,
     }
+}
+
+/// Returns the keys and texts of the entries that are scalars.
+pub(crate) fn scalars(entries: &[Entry]) -> Vec<(&str, &str)> {
+    entries.iter().filter_map(|entry| Some((entry.key.as_str(), scalar(&entry.value)?))).collect()
 }
 
 /// Whether a text is valid as a name: 1 to 256 bytes without control characters.

@@ -2,7 +2,7 @@
 //! key names, and plain numbers are seconds, as in that package.
 
 use super::limits::scalar;
-use weir_core::algorithm::{self, Bounds, Params, Source};
+use weir_core::algorithm::{self, Bounds, Params};
 use weir_settings::{document::Entry, problem::Problems};
 
 /// The algorithm of such a limit.
@@ -31,14 +31,6 @@ pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<Strin
     Some(format!("`{key}` is `{name}` within {ALGORITHM}; it stands in a limit without an algorithm's name"))
 }
 
-struct Renamed<'a>(&'a [&'a Entry]);
-
-impl Source for Renamed<'_> {
-    fn text(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|entry| known(&entry.key) == Some(field)).and_then(|entry| scalar(&entry.value))
-    }
-}
-
 /// Reads the entries of a limit map. At least one key must be [`known`].
 pub(crate) fn read(entries: &[&Entry], field: &str, bounds: &Bounds, problems: &mut Problems) -> Option<Params> {
     let before = problems.0.len();
@@ -59,7 +51,8 @@ pub(crate) fn read(entries: &[&Entry], field: &str, bounds: &Bounds, problems: &
     if problems.0.len() > before {
         return None;
     }
-    let parsed = (algorithm::find(ALGORITHM)?.parse)(&Renamed(entries), bounds);
+    let renamed: Vec<_> = entries.iter().filter_map(|entry| known(&entry.key).zip(scalar(&entry.value))).collect();
+    let parsed = (algorithm::find(ALGORITHM)?.parse)(&renamed, bounds);
     parsed
         .map_err(|error| {
             let entry = entries.iter().find(|entry| known(&entry.key) == Some(&error.field));

@@ -11,7 +11,7 @@ use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let fields: &[(&str, &str)] = &[("burst", "4"), ("count", "1"), ("period", "1s")];
-    let gcra = (find("gcra").ok_or("not in the list")?.parse)(&fields, &Bounds::default())?;
+    let gcra = (find("gcra").ok_or("not in the list")?.parse)(fields, &Bounds::default())?;
     let limit = Limit::new(Origin::Policy, None, "user/*", 0, false, gcra);
     let store = MemoryStore::new(MemorySettings::default(), SystemClock::new());
     let key = Key::new("", &["user", "alex"])?;

@@ -228,7 +228,7 @@ mod tests {
             summary_only: bool,
         ) {
             let gcra = find("gcra").unwrap();
-            let params = (gcra.parse)(&gcra.examples[0], &Bounds::default()).unwrap();
+            let params = (gcra.parse)(gcra.examples[0], &Bounds::default()).unwrap();
             let limits: Vec<_> = decisions
                 .iter()
                 .map(|(_, _, shadow, name)| {

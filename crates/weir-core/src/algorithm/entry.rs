@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 use super::properties;
-use super::{Bounds, LIST, ParamError, Parameter, Params, Source};
+use super::{Bounds, Given, LIST, ParamError, Parameter, Params};
 
 /// One line of the list.
 pub struct Entry {
@@ -20,9 +20,8 @@ pub struct Entry {
     /// states expire after half a second to two, and two of 100 to 700 units of which none comes back for hours (two,
     /// as the windows of one may end now).
     pub examples: &'static [&'static [(&'static str, &'static str)]],
-    /// Parses the parameters from a file's map; the error names the first field that is missing, unreadable or out of
-    /// bounds.
-    pub parse: fn(&dyn Source, &Bounds) -> Result<Params, ParamError>,
+    /// Parses the parameters; the error names the first field that is missing, unreadable or out of bounds.
+    pub parse: fn(&Given<'_>, &Bounds) -> Result<Params, ParamError>,
     /// The spec for the properties.
     #[cfg(test)]
     pub(crate) spec: &'static properties::Spec,

@@ -3,7 +3,7 @@
 
 use super::{
     kinds::{Form, Kind},
-    params::{Bounds, ParamError, Source},
+    params::{Bounds, Given, ParamError},
 };
 
 /// A parameter in files.
@@ -35,11 +35,11 @@ pub trait FieldSet: Copy {
     /// Returns the parameters in files, in the same order.
     fn parameters() -> Vec<Parameter>;
 
-    /// Reads the fields from a file's map.
+    /// Reads the fields of a file.
     ///
     /// # Errors
     /// [`ParamError`] for a field that is missing or unreadable.
-    fn from_source(source: &dyn Source) -> Result<Self, ParamError>;
+    fn from_file(named: &Given<'_>) -> Result<Self, ParamError>;
 
     /// Checks each field separately.
     ///
@@ -84,11 +84,9 @@ macro_rules! fields {
                 vec![$(Parameter::of::<$kind>(stringify!($field), None$(.or(Some($default)))?)),+]
             }
 
-            fn from_source(
-                source: &dyn $crate::algorithm::Source,
-            ) -> Result<Self, $crate::algorithm::ParamError> {
+            fn from_file(named: &$crate::algorithm::Given<'_>) -> Result<Self, $crate::algorithm::ParamError> {
                 use $crate::algorithm::fields::read;
-                Ok(Self { $($field: read::<$kind>(source, stringify!($field), None$(.or(Some($default)))?)?,)+ })
+                Ok(Self { $($field: read::<$kind>(named, stringify!($field), None$(.or(Some($default)))?)?,)+ })
             }
 
             fn check(&self, bounds: &$crate::algorithm::Bounds) -> Result<(), $crate::algorithm::ParamError> {
@@ -157,14 +155,10 @@ pub(super) const fn unquoted(text: &'static str) -> &'static str {
 }
 
 /// Reads a field from a file.
-pub(super) fn read<K: Kind>(
-    source: &dyn Source,
-    field: &str,
-    default: Option<K::Value>,
-) -> Result<K::Value, ParamError> {
-    let text = source.text(field);
-    let value = text.map(|text| K::read(text).map_err(|reason| ParamError::new(field, format!("{field}{reason}"))));
-    given::<K>(value.transpose()?, field, default)
+pub(super) fn read<K: Kind>(named: &Given<'_>, field: &str, default: Option<K::Value>) -> Result<K::Value, ParamError> {
+    let value = named.iter().find(|(name, _)| *name == field).map(|(_, text)| K::read(text)).transpose();
+    let value = value.map_err(|reason| ParamError::new(field, format!("{field}{reason}")))?;
+    given::<K>(value, field, default)
 }
 
 /// Returns the value of a field, or else its default.

@@ -33,7 +33,7 @@ pub use kinds::{Form, OnCheck};
 #[cfg(feature = "proto")]
 use message::messages;
 use params::MAX_PERIOD;
-pub use params::{Bounds, ParamError, Source};
+pub use params::{Bounds, Given, ParamError};
 pub use rate_bound::RateBound;
 pub use state::EncodedState;
 
@@ -202,7 +202,7 @@ macro_rules! algorithms {
             fields: $name::Fields::NAMES,
             parameters: $name::Fields::parameters,
             examples: $name::Fields::EXAMPLES,
-            parse: |source, bounds| checked($name::Fields::from_source(source)?, bounds).map(Params::$variant),
+            parse: |named, bounds| checked($name::Fields::from_file(named)?, bounds).map(Params::$variant),
             #[cfg(test)]
             spec: &$name::spec::SPEC,
         }),+];

@@ -1,4 +1,4 @@
-//! Parameters: their sources, and the bounds that they share.
+//! Parameters as files have them, and the bounds that they share.
 
 use thiserror::Error;
 
@@ -57,17 +57,8 @@ impl ParamError {
     }
 }
 
-/// Named parameters of a file.
-pub trait Source {
-    /// Returns the text of the field; `None` if the file does not have it.
-    fn text(&self, field: &str) -> Option<&str>;
-}
-
-impl Source for &[(&str, &str)] {
-    fn text(&self, field: &str) -> Option<&str> {
-        self.iter().find(|(name, _)| *name == field).map(|(_, text)| *text)
-    }
-}
+/// Parameters of a limit, as a file names and writes them. The first of a name applies.
+pub type Given<'a> = [(&'a str, &'a str)];
 
 /// Checks a period, 1 µs to the bound.
 ///

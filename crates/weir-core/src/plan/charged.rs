@@ -44,7 +44,7 @@ mod tests {
         let limit = |(_, shadow, charge_denied): &Case| {
             let fields =
                 [("count", "9"), ("period", "1s"), ("charge_denied", if *charge_denied { "true" } else { "false" })];
-            let params = (find("fixed_window").unwrap().parse)(&&fields[..], &Bounds::default()).unwrap();
+            let params = (find("fixed_window").unwrap().parse)(&fields[..], &Bounds::default()).unwrap();
             Limit::new(Origin::Policy, None, "k", 0, *shadow, params)
         };
         let limits: Vec<_> = cases.iter().map(limit).collect();

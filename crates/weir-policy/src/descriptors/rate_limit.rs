@@ -4,10 +4,10 @@ use super::{
     file::is_envoy_key,
     yaml::{integer, truth},
 };
-use crate::limits::{names, read_limits, scalar};
+use crate::limits::{names, read_limits, scalar, scalars};
 use weir_core::{
     algorithm::{
-        self, Bounds, Params, Source,
+        self, Bounds, Params,
         fixed_window::FixedWindow,
         params::{MAX_PERIOD, check_period},
     },
@@ -89,23 +89,6 @@ struct Reader<'a> {
     charge_denied: bool,
     bounds: &'a Bounds,
     problems: &'a mut Problems,
-}
-
-/// The parameters of an algorithm that is given by name: its other parameters are keys of the `rate_limit`.
-struct InlineParams<'a> {
-    entries: &'a [Entry],
-    count: &'a str,
-    period: String,
-}
-
-impl Source for InlineParams<'_> {
-    fn text(&self, field: &str) -> Option<&str> {
-        match field {
-            "count" => Some(self.count),
-            "period" => Some(&self.period),
-            _ => self.entries.iter().find(|entry| entry.key == field).and_then(|entry| scalar(&entry.value)),
-        }
-    }
 }
 
 impl<'a> Reader<'a> {
@@ -248,8 +231,10 @@ impl<'a> Reader<'a> {
             return None;
         };
         let (period, bounds) = self.period()?;
-        let source = InlineParams { entries: self.entries, count: &count.to_string(), period: format_duration(period) };
-        match (algorithm.parse)(&source, &bounds) {
+        let (count, period) = (count.to_string(), format_duration(period));
+        // The first of a name applies.
+        let parameters = [vec![("count", count.as_str()), ("period", &period)], scalars(self.entries)].concat();
+        match (algorithm.parse)(&parameters, &bounds) {
             Ok(params) => Some(params),
             Err(error) => {
                 let key = match error.field.as_str() {

@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn state_hashes_are_distinct_and_shards_are_filled_evenly() {
         const KEYS: usize = 20_000;
-        let params = (find("gcra").unwrap().parse)(&find("gcra").unwrap().examples[0], &Bounds::default()).unwrap();
+        let params = (find("gcra").unwrap().parse)(find("gcra").unwrap().examples[0], &Bounds::default()).unwrap();
         let limits = [0, 1].map(|ordinal| Limit::new(Origin::Policy, None, "*", ordinal, false, params.clone()));
         let (mut states, mut shards) = (HashSet::new(), [0_usize; 10]);
         let hasher = RandomState::default();

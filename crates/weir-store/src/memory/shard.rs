@@ -264,7 +264,7 @@ mod tests {
 
     fn a_state() -> State {
         let entry = find("fixed_window").unwrap();
-        let params = (entry.parse)(&entry.examples[0], &Bounds::default()).unwrap();
+        let params = (entry.parse)(entry.examples[0], &Bounds::default()).unwrap();
         params.step(None, &StepInput { now: 0, cost: 1, max_wait: None, phase: 0 }).1.unwrap()
     }
 

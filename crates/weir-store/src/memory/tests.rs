@@ -24,7 +24,7 @@ const MOST: usize = 1_000;
 /// A limit of `count` per `period`.
 fn per_second(count: &str, period: &str) -> Limit {
     let source: &[(&str, &str)] = &[("count", count), ("period", period)];
-    let params = (find("fixed_window").unwrap().parse)(&source, &Bounds::default()).unwrap();
+    let params = (find("fixed_window").unwrap().parse)(source, &Bounds::default()).unwrap();
     Limit::new(Origin::Policy, None, "*", 0, false, params)
 }
 
@@ -298,7 +298,7 @@ fn large_limits_of_requests_take_places_and_those_of_a_policy_do_not() {
     let store = MemoryStore::new(MemorySettings { max_keys: MOST, ..MemorySettings::default() }, clock);
     let log = |origin, count: &str| {
         let source: &[(&str, &str)] = &[("count", count), ("period", "1h")];
-        let params = (find("sliding_log").unwrap().parse)(&source, &Bounds::default()).unwrap();
+        let params = (find("sliding_log").unwrap().parse)(source, &Bounds::default()).unwrap();
         Limit::new(origin, None, "*", 0, false, params)
     };
     let user = |name: &str| key(&["user", name]);

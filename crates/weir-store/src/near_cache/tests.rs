@@ -32,7 +32,7 @@ struct Request {
 const USUAL: Request = Request { cost: 2, max_wait: None, version: Some(7), charge: Charge::AllOrNothing };
 
 fn window(fields: &[(&str, &str)], shadow: bool) -> Limit {
-    let params = (find("fixed_window").unwrap().parse)(&fields, &Bounds::default()).unwrap();
+    let params = (find("fixed_window").unwrap().parse)(fields, &Bounds::default()).unwrap();
     Limit::new(Origin::Policy, None, "*", 0, shadow, params)
 }
 

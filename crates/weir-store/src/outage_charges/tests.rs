@@ -23,7 +23,7 @@ fn bucket(name: &str) -> Limit {
 }
 
 fn limit(name: &str, algorithm: &str, fields: &[(&str, &str)]) -> Limit {
-    let params = (find(algorithm).unwrap().parse)(&fields, &Bounds::default()).unwrap();
+    let params = (find(algorithm).unwrap().parse)(fields, &Bounds::default()).unwrap();
     Limit::new(Origin::Policy, Some(name), "*", 0, false, params)
 }
 

@@ -30,7 +30,7 @@ const EDGE: Micros = 1_773_529_200 * SECOND;
 const NEXT: Micros = 1_776_204_000 * SECOND;
 
 fn params(fields: &[(&str, &str)]) -> Params {
-    (find("fixed_window").expect("it is there").parse)(&fields, &Bounds::default()).expect("valid")
+    (find("fixed_window").expect("it is there").parse)(fields, &Bounds::default()).expect("valid")
 }
 
 fn billing_month() -> Limits {

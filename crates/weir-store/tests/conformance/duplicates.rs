@@ -97,7 +97,7 @@ async fn a_state_reduced_by_a_refusing_shadow_stays_reduced() {
     let gcra = rates().find(|algorithm| algorithm.name == "gcra").expect("it is there");
     let gcra = |burst: &str, shadow| {
         let fields = [("burst", burst), ("count", "1"), ("period", "1s")];
-        let params = (gcra.parse)(&fields.as_slice(), &Bounds::default()).expect("parameters");
+        let params = (gcra.parse)(fields.as_slice(), &Bounds::default()).expect("parameters");
         Limit::new(Origin::Policy, None, "*", 0, shadow, params)
     };
     let (before, shadow, refuses) = (gcra("9", true), gcra("1", true), gcra("1", false));

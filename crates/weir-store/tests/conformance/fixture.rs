@@ -219,5 +219,5 @@ impl Fixture {
 }
 
 fn example(entry: &Entry, rng: &mut ChaCha8Rng) -> Params {
-    (entry.parse)(&rng.pick(entry.examples), &Bounds::default()).expect("an example")
+    (entry.parse)(rng.pick(entry.examples), &Bounds::default()).expect("an example")
 }

@@ -21,7 +21,7 @@ fn ttl(number: i32) -> Micros {
 
 async fn fill(store: &Authority, clock: &ManualClock) {
     let source: &[(&str, &str)] = &[("capacity", "100000"), ("count", "1"), ("period", "1h")];
-    let params = (find("token_bucket").expect("listed").parse)(&source, &Bounds::default()).expect("valid");
+    let params = (find("token_bucket").expect("listed").parse)(source, &Bounds::default()).expect("valid");
     let (limits, mut reference) = (Limits::new(&[params.clone(), params]), Reference::default());
     clock.set(START);
     let (mut reserved, mut refused) = (0, 0);

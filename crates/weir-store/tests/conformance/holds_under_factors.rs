@@ -11,7 +11,7 @@ use weir_core::{
 use weir_test_redis::{Options, Server};
 
 fn limit(algorithm: &str, fields: &[(&str, &str)]) -> Params {
-    (find(algorithm).expect("an algorithm").parse)(&fields, &Bounds::default()).expect("a limit")
+    (find(algorithm).expect("an algorithm").parse)(fields, &Bounds::default()).expect("a limit")
 }
 
 fn token_bucket(fields: &[(&str, &str)]) -> Params {

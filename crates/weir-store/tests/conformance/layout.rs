@@ -34,7 +34,7 @@ struct Counted {
 fn all() -> Vec<Counted> {
     let limit = |origin, name, ordinal, algorithm: &str| {
         let entry = rates().find(|entry| entry.name == algorithm).expect("an algorithm");
-        let params = (entry.parse)(&entry.examples[0], &Bounds::default()).expect("an example");
+        let params = (entry.parse)(entry.examples[0], &Bounds::default()).expect("an example");
         Limit::new(origin, name, "*", ordinal, false, params)
     };
     let counted = |domain, path: &[&str], limit| Counted { key: Key::new(domain, path).expect("a key"), limit };

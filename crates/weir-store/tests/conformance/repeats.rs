@@ -18,7 +18,7 @@ const WINDOW: Micros = 60 * SECOND;
 
 fn limit(name: &'static str, count: &str, shadow: bool, charge_denied: bool) -> Limit {
     let fields = [("count", count), ("period", "1h"), ("charge_denied", if charge_denied { "true" } else { "false" })];
-    let params = (find("fixed_window").expect("known").parse)(&&fields[..], &Bounds::default()).expect("valid");
+    let params = (find("fixed_window").expect("known").parse)(&fields[..], &Bounds::default()).expect("valid");
     Limit::new(Origin::Policy, Some(name), "*", 0, shadow, params)
 }
 

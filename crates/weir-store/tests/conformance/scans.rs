@@ -115,7 +115,7 @@ async fn expired_states_are_not_listed() {
     let key = Key::new("", &["user", "alex"]).expect("a key");
     let limit = |name, period| {
         let source: &[(&str, &str)] = &[("count", "9"), ("period", period)];
-        let params = (find("fixed_window").expect("listed").parse)(&source, &Bounds::default()).expect("valid");
+        let params = (find("fixed_window").expect("listed").parse)(source, &Bounds::default()).expect("valid");
         Limit::new(Origin::Policy, Some(name), "*", 0, false, params)
     };
     let limits = [limit("short", "1s"), limit("long", "1h")];

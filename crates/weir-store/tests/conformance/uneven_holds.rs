@@ -19,7 +19,7 @@ const HOUR: Micros = 3_600 * SECOND;
 
 fn limit(name: &'static str, capacity: &str) -> Limit {
     let source: &[(&str, &str)] = &[("capacity", capacity), ("count", "1"), ("period", "1h")];
-    let params = (find("token_bucket").expect("listed").parse)(&source, &Bounds::default()).expect("valid");
+    let params = (find("token_bucket").expect("listed").parse)(source, &Bounds::default()).expect("valid");
     Limit::new(Origin::Policy, Some(name), "*", 0, false, params)
 }
 

@@ -23,7 +23,7 @@ async fn checks_are_answered_in_time_by_a_server_that_is_late_to_end_its_wait() 
     let settings = RedisSettings { command_timeout: Time::seconds(1), wait_replicas: 1, ..patient() };
     let store = RedisStore::start(&redis(&server.url("")), &settings, None, Arc::default()).expect("a thread");
     let window = find("fixed_window").expect("it is there");
-    let params = (window.parse)(&[("count", "100"), ("period", "1h")].as_slice(), &Bounds::default()).expect("valid");
+    let params = (window.parse)(&[("count", "100"), ("period", "1h")], &Bounds::default()).expect("valid");
     let (key, limit) = (Key::new("", &["a"]).expect("a key"), Limit::new(Origin::Policy, None, "*", 0, false, params));
     store.reach(TIMEOUT).await.expect("it answers");
     let mut undecided = 0;

@@ -291,7 +291,7 @@ impl Policy {
 }
 
 fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
-    (find(name).expect("an algorithm").parse)(&fields, &Bounds::default()).expect("parameters")
+    (find(name).expect("an algorithm").parse)(fields, &Bounds::default()).expect("parameters")
 }
 
 /// Makes a limit of `rate` units a second, and `capacity` at once.

@@ -124,7 +124,7 @@ fn a_factor_scales_size_and_drip_rate_rounding_up() {
     assert_eq!(scaled(1e9).unwrap_err().field, "drip_rate");
     assert_eq!(scaled(1e-9).unwrap_err().field, "size");
     let bounds = Bounds { max_period: DAY };
-    let daily = (find("leaky_bucket").unwrap().parse)(&[("size", "9"), ("drip_rate", "1d")].as_slice(), &bounds);
+    let daily = (find("leaky_bucket").unwrap().parse)(&[("size", "9"), ("drip_rate", "1d")], &bounds);
     assert_eq!(daily.unwrap().scale(2.0).unwrap_err().field, "drip_rate", "beyond max_period");
 }
 

@@ -39,12 +39,12 @@ impl Key {
 
 /// Parses parameters as a file would write them, with the widest bounds.
 pub(crate) fn parse(name: &str, fields: &'static [(&str, &str)]) -> Params {
-    (find(name).unwrap().parse)(&fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
+    (find(name).unwrap().parse)(fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
 }
 
 /// Returns the error of invalid parameters, with the default bounds.
 pub(crate) fn error(name: &str, fields: &[(&str, &str)]) -> ParamError {
-    (find(name).unwrap().parse)(&fields, &Bounds::default()).unwrap_err()
+    (find(name).unwrap().parse)(fields, &Bounds::default()).unwrap_err()
 }
 
 /// Decides the lines for one key, at the epoch and at a present-day time, for clients that accept this wait.

@@ -5,7 +5,7 @@ use super::{
     trace::examples,
 };
 use crate::{
-    algorithm::{Bounds, Params, Source, rates},
+    algorithm::{Bounds, Params, rates},
     domain::{Micros, StepInput, time::DAY},
 };
 
@@ -23,31 +23,15 @@ fn an_immediate_refund_restores_the_previous_decision() {
     }
 }
 
-/// A description as a file's map.
-struct Described(Vec<(String, String)>);
-
-impl Described {
-    fn new(params: &Params) -> Self {
-        let text = params.describe();
-        let inner = text.strip_prefix("{ ").and_then(|text| text.strip_suffix(" }")).unwrap();
-        let pair = |part: &str| part.split_once(": ").map(|(name, text)| (name.to_owned(), text.to_owned())).unwrap();
-        Self(inner.split(", ").map(pair).collect())
-    }
-}
-
-impl Source for Described {
-    fn text(&self, field: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| name == field).map(|(_, text)| text.as_str())
-    }
-}
-
 #[test]
 fn descriptions_parse_back_to_the_same_limit() {
     for (entry, params) in examples() {
         for params in [params.scale(0.5).ok(), params.scale(3.0).ok(), Some(params)].into_iter().flatten() {
-            let described = Described::new(&params);
-            assert!(described.0.iter().all(|(name, _)| entry.fields.contains(&name.as_str())), "{}", params.describe());
-            assert_eq!((entry.parse)(&described, &Bounds::default()).as_ref(), Ok(&params), "{}", params.describe());
+            let text = params.describe();
+            let inner = text.strip_prefix("{ ").and_then(|text| text.strip_suffix(" }")).unwrap();
+            let pairs: Vec<_> = inner.split(", ").map(|part| part.split_once(": ").unwrap()).collect();
+            assert!(pairs.iter().all(|(name, _)| entry.fields.contains(name)), "{text}");
+            assert_eq!((entry.parse)(&pairs, &Bounds::default()).as_ref(), Ok(&params), "{text}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 
 fn parse(name: &str, parameters: &[(&str, String)]) -> Params {
     let parameters: Vec<_> = parameters.iter().map(|(name, text)| (*name, text.as_str())).collect();
-    (find(name).unwrap().parse)(&parameters.as_slice(), &Bounds::default()).unwrap()
+    (find(name).unwrap().parse)(parameters.as_slice(), &Bounds::default()).unwrap()
 }
 
 /// Small limits of every algorithm that has a rate bound, of which many divide each other and many do not.

@@ -5,17 +5,15 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, ReflectMessage as _, Value};
 
 use crate::{
-    algorithm::{Bounds, Entry, LIST, ParamError, Params, params::MAX_PERIOD},
+    algorithm::{Bounds, Entry, Given, LIST, ParamError, Params, params::MAX_PERIOD},
     domain::time::{SECOND, parse_duration},
     proto,
 };
 
-type Given<'a> = [(&'a str, &'a str)];
-
 const BOUNDS: Bounds = Bounds { max_period: MAX_PERIOD };
 
 fn from_file(entry: &Entry, given: &Given<'_>) -> Result<Params, ParamError> {
-    (entry.parse)(&given, &BOUNDS)
+    (entry.parse)(given, &BOUNDS)
 }
 
 fn from_message(entry: &Entry, given: &Given<'_>) -> Result<Params, ParamError> {

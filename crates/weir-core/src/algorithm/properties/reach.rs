@@ -36,7 +36,7 @@ fn limits(entry: &'static Entry) -> impl Iterator<Item = Limit> {
             kept.copied().chain(other).collect::<Vec<_>>()
         })
     });
-    let read = |text: &[(&str, &str)]| (entry.parse)(&text, &Bounds::default()).ok();
+    let read = |text: &[(&str, &str)]| (entry.parse)(text, &Bounds::default()).ok();
     let read = texts.filter_map(move |text| {
         let waiting: Vec<_> = text.iter().copied().filter(|(field, _)| *field != "max_wait").collect();
         Some(Limit { params: read(&text)?, waiting: read(&waiting)? })

@@ -113,7 +113,7 @@ fn charge_denied_counts_refused_requests_and_keeps_the_newest() {
 fn a_changed_count_keeps_recorded_units() {
     let [five, ten, twenty, largest] = ["5", "10", "20", "4294967296"].map(|count| {
         let fields = [("count", count), ("period", "10s"), ("resolution", "1s")];
-        (find("sliding_buckets").unwrap().parse)(&fields.as_slice(), &Bounds::default()).unwrap()
+        (find("sliding_buckets").unwrap().parse)(fields.as_slice(), &Bounds::default()).unwrap()
     });
     let mut key = Key::new();
     assert_eq!(key.decide(&ten, 0, 6), pass(10, 4, 11 * S));

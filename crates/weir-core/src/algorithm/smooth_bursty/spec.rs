@@ -200,7 +200,7 @@ fn the_worst_window_matches_its_documented_bound() {
 fn invalid_parameters_are_rejected() {
     let new = |count, period, max_burst| {
         let limit = [("count", count), ("period", period), ("max_burst", max_burst)];
-        (find("smooth_bursty").unwrap().parse)(&limit.as_slice(), &Bounds::default())
+        (find("smooth_bursty").unwrap().parse)(limit.as_slice(), &Bounds::default())
     };
     let wrong = |count, period, max_burst| new(count, period, max_burst).unwrap_err();
     assert_eq!(wrong("1", "1s", "0s").reason, "max_burst must be 1us to 366d, not 0s");

@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(super) fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
-    (find(name).unwrap().parse)(&fields, &Bounds::default()).unwrap()
+    (find(name).unwrap().parse)(fields, &Bounds::default()).unwrap()
 }
 
 /// A limit of `rate` a second and `capacity` at once.

@@ -240,7 +240,7 @@ fn a_refused_request_passes_exactly_at_its_retry_after() {
 #[test]
 fn per_key_phases_differ_by_key_and_are_stable() {
     let phase = |user: &str, fields: &[(&str, &str)]| {
-        let params = (find("fixed_window").unwrap().parse)(&fields, &Bounds::default()).unwrap();
+        let params = (find("fixed_window").unwrap().parse)(fields, &Bounds::default()).unwrap();
         let limit = Limit::new(Origin::Policy, None, "user/*", 0, false, params);
         Level::new(&Key::new("", &["user", user]).unwrap(), 2, 2, &limit, 1).phase()
     };
@@ -255,7 +255,7 @@ fn per_key_phases_differ_by_key_and_are_stable() {
 #[test]
 fn duplicates_are_found_among_many_levels() {
     let gcra = find("gcra").unwrap();
-    let params = (gcra.parse)(&gcra.examples[0], &Bounds::default()).unwrap();
+    let params = (gcra.parse)(gcra.examples[0], &Bounds::default()).unwrap();
     let limits = [0, 1].map(|ordinal| Limit::new(Origin::Policy, None, "*", ordinal, false, params.clone()));
     let keys: Vec<_> = (0..9).map(|key| Key::new("", &["a", &key.to_string()]).unwrap()).collect();
     cases(50, |seed| {

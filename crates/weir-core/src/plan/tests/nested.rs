@@ -25,7 +25,7 @@ fn of_level(level: &Decision) -> Row {
 }
 
 fn limit(fields: &'static [(&str, &str)]) -> Limit {
-    let params = (find("gcra").unwrap().parse)(&fields, &Bounds::default()).unwrap();
+    let params = (find("gcra").unwrap().parse)(fields, &Bounds::default()).unwrap();
     Limit::new(Origin::Policy, None, "user/*", 0, false, params)
 }
 

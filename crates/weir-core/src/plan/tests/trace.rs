@@ -44,7 +44,7 @@ impl Scenario {
         let rules = (0..random.within(1, 8)).map(|_| {
             let entry = &LIST[random.below(LIST.len())];
             let fields = entry.examples[random.below(entry.examples.len())];
-            let params = (entry.parse)(&fields, &Bounds::default()).unwrap();
+            let params = (entry.parse)(fields, &Bounds::default()).unwrap();
             let key = random.below(KEYS.len());
             let state_key = StateKey {
                 path: KEYS[key][..random.within(1, 3) as usize].to_vec(),

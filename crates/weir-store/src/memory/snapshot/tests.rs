@@ -41,7 +41,7 @@ impl Scenery {
     fn new(random: &mut Random) -> Self {
         let params = |random: &mut Random| {
             let entry = &LIST[random.below(LIST.len())];
-            (entry.parse)(&entry.examples[random.below(entry.examples.len())], &Bounds::default()).unwrap()
+            (entry.parse)(entry.examples[random.below(entry.examples.len())], &Bounds::default()).unwrap()
         };
         let limits = (0..6).map(|ordinal| {
             let name = random.once_in(2).then_some("named");
@@ -127,7 +127,7 @@ fn a_store_loaded_from_a_snapshot_decides_like_the_original() {
 fn filled(keys: usize) -> (Store, Limit) {
     let source: &[(&str, &str)] = &[("burst", "9"), ("count", "10"), ("period", "10d")];
     let gcra = LIST.iter().find(|entry| entry.name == "gcra").unwrap();
-    let limit = Limit::new(Origin::Policy, None, "*", 0, false, (gcra.parse)(&source, &Bounds::default()).unwrap());
+    let limit = Limit::new(Origin::Policy, None, "*", 0, false, (gcra.parse)(source, &Bounds::default()).unwrap());
     let (store, _) = store(1_000_000, NOW);
     (0..keys).for_each(|number| assert_eq!(ask(&store, &limit, "stable", number, 1), 9));
     (store, limit)

@@ -24,7 +24,7 @@ use crate::{
 const HOUR: Micros = 3_600 * S;
 
 fn made(fields: &[(&str, &str)]) -> Params {
-    (find("fixed_window").unwrap().parse)(&fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
+    (find("fixed_window").unwrap().parse)(fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
 }
 
 fn calendar(params: &Params) -> &Calendar {
