@@ -1,7 +1,5 @@
 //! A client of the proxy: HTTP/1.1 on one connection, one request at a time.
 
-use std::time::Duration;
-
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
@@ -87,6 +85,3 @@ impl Client {
         line.trim_end().to_owned()
     }
 }
-
-/// Timeout of the proxy for a decision, which even a busy machine meets.
-pub const DECISION: Duration = Duration::from_secs(2);

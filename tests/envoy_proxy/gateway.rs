@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::{
-    client::{Client, DECISION},
+    client::Client,
     config::{Wanted, headers},
     proxy::Proxy,
     support::{
@@ -29,7 +29,6 @@ async fn pushed_policies_limit_the_traffic_of_an_envoy() {
         rate_limits: vec![headers(&[("x-user", "user")])],
         over: None,
         deny_without_decision: true,
-        timeout: DECISION,
     };
     let mut configuration = wanted.config(weir.grpc.parse().expect("an address"), upstream.address);
     let inline = |text: &str| json!({ "inline_string": text });

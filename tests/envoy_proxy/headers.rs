@@ -1,13 +1,8 @@
 //! Rate-limit headers that Envoy's client gets.
 
-use crate::{
-    client::Answer,
-    config::{fixed, headers},
-    scene::Wish,
-};
+use crate::{client::Answer, config::headers, scene::Wish};
 
 const YEAR: u64 = 365 * 24 * 60 * 60;
-const MONTH: u64 = 30 * 24 * 60 * 60;
 
 const PER_USER: &str = "
   - key: user
@@ -40,69 +35,6 @@ async fn limit_remaining_and_reset_headers_are_in_every_response() {
     }
     let nothing = client.get(&[]).await;
     assert_eq!((nothing.header("ratelimit-limit"), nothing.header("x-ratelimit-limit")), (None, None));
-}
-
-#[tokio::test]
-async fn headers_describe_the_descriptor_nearest_to_its_limit() {
-    let descriptors = "
-  - key: user
-    rate_limit: { unit: year, requests_per_unit: 5 }
-  - key: all
-    rate_limit: { unit: month, requests_per_unit: 7 }
-";
-    let scene = Wish::new(descriptors, [user(), vec![fixed("all", "requests")]].concat()).ratelimit_headers().start();
-    let mut client = scene.client().await;
-    let answer = client.get(&[("x-user", "alex")]).await;
-    assert_eq!(rate_limit_headers(&answer, "ratelimit-"), ("5".to_owned(), 4, true));
-    assert_eq!(client.statuses(3, &[("x-user", "berta")]).await, [200; 3]);
-    let answer = client.get(&[("x-user", "carl")]).await;
-    assert_eq!(rate_limit_headers(&answer, "ratelimit-"), ("7".to_owned(), 2, true));
-    assert!(answer.number("ratelimit-reset") <= MONTH);
-}
-
-#[tokio::test]
-async fn headers_are_off_by_default_and_have_configurable_names() {
-    let scene = Wish::new(PER_USER, user()).start();
-    let answer = scene.client().await.get(&[("x-user", "alex")]).await;
-    assert_eq!(answer.header("ratelimit-limit"), None);
-    assert!(answer.header("x-ratelimit-limit").is_some(), "Envoy's own are its own matter");
-
-    let scene = Wish::new(PER_USER, user())
-        .ratelimit_headers()
-        .env("WEIR_ENVOY__LIMIT_HEADER", "X-Most")
-        .env("WEIR_ENVOY__REMAINING_HEADER", "X-Left")
-        .env("WEIR_ENVOY__RESET_HEADER", "X-Wait")
-        .start();
-    let answer = scene.client().await.get(&[("x-user", "alex")]).await;
-    assert_eq!((answer.number("x-most"), answer.number("x-left")), (2, 1));
-    assert!((1..=YEAR).contains(&answer.number("x-wait")));
-    assert_eq!(answer.header("ratelimit-limit"), None);
-}
-
-#[tokio::test]
-async fn draft_11_headers_are_sent_when_enabled() {
-    for (setting, both) in [("draft11", false), ("both", true)] {
-        let scene = Wish::new(PER_USER, user()).env("WEIR_ENVOY__HEADERS", setting).start();
-        let mut client = scene.client().await;
-        for (status, remaining) in [(200, 1), (200, 0), (429, 0)] {
-            let answer = client.get(&[("x-user", "alex")]).await;
-            assert_eq!(answer.status, status);
-            assert_eq!(answer.header("ratelimit-policy"), Some(format!("\"per-user\";q=2;w={YEAR}").as_str()));
-            let left = answer.header("ratelimit").unwrap_or_else(|| panic!("no field: {answer:?}"));
-            // The time to the next unit, if none is left.
-            let next = left.strip_prefix(&format!("\"per-user\";r={remaining}")).unwrap_or_else(|| panic!("{left}"));
-            let seconds = next.strip_prefix(";t=").and_then(|seconds| seconds.parse().ok());
-            let is_right = seconds.map_or(next.is_empty(), |seconds: u64| (1..=YEAR).contains(&seconds));
-            assert!(is_right && seconds.is_some() == (remaining == 0), "{left}");
-            if both {
-                assert_eq!(rate_limit_headers(&answer, "ratelimit-"), ("2".to_owned(), remaining, true));
-            } else {
-                assert_eq!(answer.header("ratelimit-limit"), None);
-            }
-        }
-        let nothing = client.get(&[]).await;
-        assert_eq!((nothing.header("ratelimit"), nothing.header("ratelimit-policy")), (None, None));
-    }
 }
 
 #[tokio::test]

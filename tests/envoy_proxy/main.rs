@@ -13,7 +13,6 @@ mod hits;
 mod outage;
 mod passing;
 mod proxy;
-mod rules;
 mod scene;
 #[allow(dead_code)]
 #[path = "../blackbox/support/mod.rs"]

@@ -1,12 +1,12 @@
 //! Upstream, Weir and Envoy together.
 
-use std::{fs, net::SocketAddr, time::Duration};
+use std::{fs, net::SocketAddr};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    client::{Client, DECISION},
+    client::Client,
     config::Wanted,
     proxy::Proxy,
     support::server::{Server, Setup},
@@ -16,7 +16,6 @@ use crate::{
 /// The configuration of a scene.
 pub struct Wish {
     policies: TempDir,
-    files: usize,
     variables: Vec<(&'static str, &'static str)>,
     proxy: Wanted,
 }
@@ -25,28 +24,11 @@ impl Wish {
     /// Configures a proxy with the domain `shop`, whose policy is a file of descriptors in the format of
     /// envoyproxy/ratelimit, and these rate limits. Without a decision it refuses.
     pub fn new(descriptors: &str, rate_limits: Vec<Value>) -> Self {
-        Self::with_policy(&format!("domain: shop\ndescriptors:\n{descriptors}"), rate_limits)
-    }
-
-    /// Configures a proxy with a policy in any format.
-    pub fn with_policy(policy: &str, rate_limits: Vec<Value>) -> Self {
-        let proxy = Wanted {
-            domain: "shop".to_owned(),
-            rate_limits,
-            over: None,
-            deny_without_decision: true,
-            timeout: DECISION,
-        };
-        let wish = Self { policies: tempfile::tempdir().expect("a directory"), files: 0, variables: Vec::new(), proxy };
-        wish.policy(policy)
-    }
-
-    /// Adds a policy.
-    pub fn policy(mut self, text: &str) -> Self {
-        self.files += 1;
-        let path = self.policies.path().join(format!("{}.yaml", self.files));
-        fs::write(path, text).expect("written");
-        self
+        let policies = tempfile::tempdir().expect("a directory");
+        let text = format!("domain: shop\ndescriptors:\n{descriptors}");
+        fs::write(policies.path().join("limits.yaml"), text).expect("written");
+        let proxy = Wanted { domain: "shop".to_owned(), rate_limits, over: None, deny_without_decision: true };
+        Self { policies, variables: Vec::new(), proxy }
     }
 
     /// Sets a variable of Weir.
@@ -121,10 +103,4 @@ impl Scene {
     pub fn restart_weir(&mut self) {
         self.weir = Some(serve(&self.wish, Some(self.address)));
     }
-}
-
-/// Returns the wall clock in seconds, which determines the windows.
-pub fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.unwrap_or(Duration::ZERO).as_secs()
 }

@@ -73,3 +73,20 @@ fn unit(unit: Unit) -> rate_limit::Unit {
         Unit::Year => rate_limit::Unit::Year,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::rls::tests::{Scene, request_for};
+
+    #[test]
+    fn shadow_mode_lets_every_request_pass_and_shows_what_would_refuse() {
+        let file = "domain: d\ndescriptors: [{ key: over, rate_limit: { unit: day, requests_per_unit: 0 } }]";
+        let (scene, request) = (Scene::new(file), request_for(&["over"]));
+        for (shadow_mode, overall) in [(false, Code::OverLimit), (true, Code::Ok)] {
+            let settings = EnvoySettings { shadow_mode, ..EnvoySettings::default() };
+            let response = scene.answered(&request, |statuses| response(&request, statuses, &settings));
+            assert_eq!((response.overall_code(), response.statuses[0].code()), (overall, Code::OverLimit));
+        }
+    }
+}

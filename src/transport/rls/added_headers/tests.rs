@@ -11,6 +11,7 @@ use crate::transport::rls::{
 const FILE: &str = "
 domain: d
 descriptors:
+  - { key: one, rate_limit: { unit: day, requests_per_unit: 1, name: one } }
   - { key: nine, rate_limit: { unit: day, requests_per_unit: 9 } }
   - { key: ten, rate_limit: { unit: day, requests_per_unit: 10 } }
   - { key: other_ten, rate_limit: { unit: hour, requests_per_unit: 10, name: other } }
@@ -81,4 +82,7 @@ fn the_settings_select_the_headers_and_their_names() {
     }
     let unnamed = "ratelimit-policy: \"nine/*#fixed_window0\";q=9;w=86400\nratelimit: \"nine/*#fixed_window0\";r=8";
     assert_eq!(headers_of(&["nine"], &settings(Headers::Draft11)), unnamed);
+    // The time to the next unit, if none is left.
+    let exhausted = "ratelimit-policy: \"one\";q=1;w=86400\nratelimit: \"one\";r=0;t=86400";
+    assert_eq!(headers_of(&["one"], &settings(Headers::Draft11)), exhausted);
 }
