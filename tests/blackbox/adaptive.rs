@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::TcpListener,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::support::{Server, eventually};
+use crate::support::{Killed, Server, eventually};
 
 const POLICY: &str = "schema: { user: { limits: [{ token_bucket: { capacity: 1000, count: 1000, period: 1s } }] } }";
 
@@ -37,16 +37,6 @@ fn prometheus(millis: Arc<AtomicU64>) -> String {
     url
 }
 
-struct Controller(Child);
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        // The process may have exited already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Returns the current limit.
 fn limit(server: &Server) -> u64 {
     server.run(&["check", "user", "--cost", "0", "--json"]).json()["limit"].as_u64().expect("a limit")
@@ -60,7 +50,7 @@ fn limits_follow_a_measurement_down_fast_and_up_slowly() {
     let mut command = Command::new("python3");
     command.args([script, "--query", "p99", "--target", "0.5", "--every", "0.5", "--least", "0.3"]);
     command.args(["--prometheus", &prometheus(Arc::clone(&millis)), "--weir", &format!("http://{}", server.http)]);
-    let controller = Controller(command.stderr(Stdio::null()).spawn().expect("python3 starts"));
+    let controller = Killed(command.stderr(Stdio::null()).spawn().expect("python3 starts"));
     eventually("0.3 of the limits", || (limit(&server) == 300).then_some(()));
     millis.store(100, Ordering::Relaxed);
     eventually("a tenth more", || ((301..1_000).contains(&limit(&server))).then_some(()));

@@ -19,14 +19,14 @@ const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400
 
 /// The HTTP paths of the API.
 const PAGES: [&str; 8] = [
-    "/v1/admin/list_replicas",
-    "/v1/admin/list_keys",
-    "/v1/admin/list_holds",
-    "/v1/admin/list_hot_keys",
-    "/v1/admin/list_overrides",
-    "/v1/admin/list_audit",
-    "/v1/admin/end_override",
-    "/v1/admin/set_override",
+    "POST /v1/admin/list_replicas",
+    "POST /v1/admin/list_keys",
+    "POST /v1/admin/list_holds",
+    "POST /v1/admin/list_hot_keys",
+    "POST /v1/admin/list_overrides",
+    "POST /v1/admin/list_audit",
+    "POST /v1/admin/end_override",
+    "POST /v1/admin/set_override",
 ];
 
 /// An override that ends between two pages does not hide later ones.
@@ -35,18 +35,18 @@ async fn pages_of_overrides_hold_each_that_lasts() {
     let server = Server::with_policy(POLICY);
     for user in ["a", "b", "c", "d", "e"] {
         let set = json!({ "override": { "key": ["user", user], "ban": true, "reason": "a test" } });
-        assert_eq!(post(&server, "/v1/admin/set_override", None, &set).status, 200);
+        assert_eq!(server.ask("POST /v1/admin/set_override", None, &set).status, 200);
     }
     let page = |cursor: &Value| {
-        post(&server, "/v1/admin/list_overrides", None, &json!({ "pageSize": 2, "cursor": cursor })).json()
+        server.ask("POST /v1/admin/list_overrides", None, &json!({ "pageSize": 2, "cursor": cursor })).json()
     };
     let users = |page: &Value| -> Vec<Value> {
         page["overrides"].as_array().expect("a list").iter().map(|one| one["key"][1].clone()).collect()
     };
     let first = page(&json!(""));
-    post(&server, "/v1/admin/end_override", None, &json!({ "key": ["user", "a"] }));
+    server.ask("POST /v1/admin/end_override", None, &json!({ "key": ["user", "a"] }));
     let second = page(&first["nextCursor"]);
-    post(&server, "/v1/admin/end_override", None, &json!({ "key": ["user", "d"] }));
+    server.ask("POST /v1/admin/end_override", None, &json!({ "key": ["user", "d"] }));
     let third = page(&second["nextCursor"]);
     assert_eq!([&first, &second, &third].map(users), [vec!["a", "b"], vec!["c", "d"], vec!["e"]]);
     assert_eq!(third["nextCursor"], "");
@@ -58,13 +58,13 @@ async fn pages_of_overrides_go_by_pattern_and_hold_each_once() {
     let patterns = [json!([]), json!(["user"]), json!(["user", "a"]), json!(["user", "a", "b"]), json!(["user", "b"])];
     for pattern in &patterns {
         let set = json!({ "override": { "key": pattern, "shadow": true, "reason": "a test" } });
-        assert_eq!(post(&server, "/v1/admin/set_override", None, &set).status, 200);
+        assert_eq!(server.ask("POST /v1/admin/set_override", None, &set).status, 200);
     }
     for size in [1, 2, 3] {
         let (mut listed, mut cursor) = (Vec::new(), json!(""));
         for _ in 0..patterns.len() {
             let query = json!({ "pageSize": size, "cursor": cursor });
-            let page = post(&server, "/v1/admin/list_overrides", None, &query).json();
+            let page = server.ask("POST /v1/admin/list_overrides", None, &query).json();
             listed.extend(page["overrides"].as_array().expect("a list").iter().map(|one| one["key"].clone()));
             cursor = page["nextCursor"].clone();
             if cursor == "" {
@@ -79,15 +79,7 @@ async fn pages_of_overrides_go_by_pattern_and_hold_each_once() {
 async fn list_replicas(server: &Server, token: Option<&str>) -> (Result<Vec<Replica>, Status>, Answer) {
     let mut client = AdminClient::new(server.channel().await);
     let answer = client.list_replicas(by(token, ListReplicasRequest {})).await;
-    (answer.map(|answer| answer.into_inner().replicas), post(server, PAGES[0], token, &json!({})))
-}
-
-fn post(server: &Server, page: &str, token: Option<&str>, body: &Value) -> Answer {
-    let authorization = token.map(|token| format!("Bearer {token}"));
-    let mut headers = vec![("content-type", "application/json")];
-    headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
-    let mut client = Client::connect(&server.http).expect("it accepts connections");
-    client.ask(&format!("POST {page}"), &headers, body.to_string().as_bytes()).expect("an answer")
+    (answer.map(|answer| answer.into_inner().replicas), server.ask(PAGES[0], token, &json!({})))
 }
 
 #[tokio::test]
@@ -105,7 +97,7 @@ async fn operators_need_the_role_admin() {
         for page in PAGES {
             // An empty request of an authorized client is invalid for set_override.
             let empty = if status == 200 && page.ends_with("set_override") { 400 } else { status };
-            assert_eq!(post(&server, page, token, &json!({})).status, empty, "{page}");
+            assert_eq!(server.ask(page, token, &json!({})).status, empty, "{page}");
         }
     }
 }
@@ -132,7 +124,7 @@ async fn without_authentication_only_this_machine_may_call() {
         let channel = channel.expect("an address").connect().await.expect("a connection");
         let by_grpc = AdminClient::new(channel).list_replicas(ListReplicasRequest {}).await;
         let mut client = Client::connect(&at(&server.http, host)).expect("it accepts connections");
-        let by_http = client.ask(&format!("POST {}", PAGES[0]), &[], b"{}").expect("an answer");
+        let by_http = client.ask(PAGES[0], &[], b"{}").expect("an answer");
         let mut client = Client::connect(&at(&server.http, host)).expect("it accepts connections");
         let session = client.ask("GET /ui/api/session", &[], b"").expect("an answer").json();
         let is_admin = session["roles"].as_array().is_some_and(|roles| roles.contains(&json!("admin")));
@@ -158,7 +150,7 @@ async fn a_replica_in_memory_lists_itself() {
     let hash = format!(r#"weir_policy_info{{hash="{}"}} 1"#, replica.policy_hash);
     assert!(server.get("/metrics").1.contains(&hash), "{replica:?}");
     assert_eq!(by_http.json()["replicas"][0]["id"], json!(replica.id));
-    let answer = post(&server, "/v1/admin/list_replicas", None, &json!({ "nothing": 1 }));
+    let answer = server.ask("POST /v1/admin/list_replicas", None, &json!({ "nothing": 1 }));
     assert_eq!((answer.status, answer.json()["error"]["field"].as_str()), (400, Some("nothing")));
 
     let listed = server.run(&["replicas", "--json"]).json();
@@ -176,7 +168,7 @@ async fn without_authentication_requests_through_a_proxy_are_not_local() {
             client.ask(request, &[(header, "192.0.2.1")], body).expect("an answer")
         };
         for page in PAGES {
-            assert_eq!(ask(&format!("POST {page}"), b"{}").status, 403, "{header} {page}");
+            assert_eq!(ask(page, b"{}").status, 403, "{header} {page}");
         }
         let roles = ask("GET /ui/api/session", b"").json()["roles"].clone();
         assert_eq!(roles, json!(["check", "reset", "metrics"]), "{header}");

@@ -1,14 +1,11 @@
 //! `weir-bench` against a running service: its counts equal those of the service.
 
-use std::{
-    io::Read,
-    process::{Child, Stdio},
-};
+use std::{io::Read, process::Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Folder, Run, Server, eventually, finish, server::Setup, weir_bench};
+use crate::support::{Folder, Killed, Run, Server, eventually, finish, server::Setup, weir_bench};
 
 /// Five checks a day for each user.
 const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: [[4, 5, 86400]] } } } }";
@@ -264,33 +261,25 @@ fn invalid_options_are_rejected() {
 }
 
 /// A load that runs until it is interrupted.
-struct Endless(Child);
+struct Endless(Killed);
 
 impl Endless {
     fn start(address: &str, args: &[&str]) -> Self {
         let mut command = weir_bench();
         command.args(["--domain", "api", "--format", "json", "--duration", "1d", "--warmup", "0s"]);
         let child = command.args(["--addr", address]).args(args).stdout(Stdio::piped()).spawn();
-        Self(child.expect("the program starts"))
+        Self(Killed(child.expect("the program starts")))
     }
 
     /// Interrupts the load and returns its report.
     fn interrupt(mut self) -> Value {
-        kill_process(Pid::from_child(&self.0), Signal::INT).expect("it lives");
-        let status = eventually("the load ends", || self.0.try_wait().expect("its state"));
+        kill_process(Pid::from_child(&self.0.0), Signal::INT).expect("it lives");
+        let status = eventually("the load ends", || self.0.0.try_wait().expect("its state"));
         let mut out = String::new();
-        self.0.stdout.take().expect("captured").read_to_string(&mut out).expect("it prints UTF-8");
+        self.0.0.stdout.take().expect("captured").read_to_string(&mut out).expect("it prints UTF-8");
         let report = Run { code: 0, out, err: String::new() }.json();
         assert_eq!((status.code(), &report["interrupted"]), (Some(0), &Value::Bool(true)), "{report:#}");
         report
-    }
-}
-
-impl Drop for Endless {
-    fn drop(&mut self) {
-        // The process may have exited already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -1,7 +1,6 @@
 //! Bounds of connections and requests: connection ages, idle timeouts, rates, and requests in flight.
 
 use std::{
-    error::Error,
     io::{Read, Write},
     net::TcpStream,
     sync::Arc,
@@ -13,14 +12,14 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
-use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
+use weir::proto::{CheckBatchRequest, ResetRequest};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
     Server, eventually,
     http::{self, Answer, Client},
     in_time,
-    requests::check,
+    requests::{check, open_stream, was_never_sent},
     server::Setup,
 };
 
@@ -45,23 +44,6 @@ fn expected_shed() -> (u16, Option<&'static str>, Value) {
     (429, Some("1"), json!({ "type": kind, "status": 429 }))
 }
 
-/// Whether the service certainly never processed a call, according to its GOAWAY: clients then retry on another
-/// connection.
-fn was_never_taken(status: &Status) -> bool {
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        let is_cancelled = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
-        let is_told = error.downcast_ref::<h2::Error>();
-        if is_cancelled
-            || is_told.is_some_and(|ended| ended.is_go_away() && ended.reason() == Some(h2::Reason::NO_ERROR))
-        {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn connections_at_their_maximum_age_close_without_failed_calls() {
     const AGES: f64 = 6.0;
@@ -72,7 +54,7 @@ async fn connections_at_their_maximum_age_close_without_failed_calls() {
         for _ in 0..10 {
             match in_time("an answer", client.check(check(&["user", "alex"]))).await {
                 Ok(_) => answered += 1,
-                Err(status) if was_never_taken(&status) => sent_again += 1,
+                Err(status) if was_never_sent(&status) => sent_again += 1,
                 Err(status) => panic!("a call has failed: {status:?}"),
             }
         }
@@ -83,11 +65,7 @@ async fn connections_at_their_maximum_age_close_without_failed_calls() {
 
 /// Sends one check on a stream that then stays open. Returns the status of its end.
 async fn end_of_stream(server: &Server) -> Status {
-    let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
-    send.send(check(&["user", "alex"])).await.expect("taken");
-    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
-    let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
-    assert!(answers.message().await.expect("open").expect("an answer").allowed);
+    let (_send, mut answers) = open_stream(&mut server.client().await, check(&["user", "alex"])).await;
     in_time("the end of the stream", answers.message()).await.expect_err("the stream ends")
 }
 
@@ -110,11 +88,7 @@ async fn streams_of_an_aged_connection_end_with_unavailable_after_the_grace() {
 #[tokio::test]
 async fn a_stream_that_finishes_within_the_grace_period_is_not_cut() {
     let server = Arc::new(setup(&[("WEIR_GRPC__MAX_CONNECTION_AGE", "100ms")]).start());
-    let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
-    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
-    send.send(check(&["user", "alex"])).await.expect("taken");
-    let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
-    answers.message().await.expect("open").expect("an answer");
+    let (send, mut answers) = open_stream(&mut server.client().await, check(&["user", "alex"])).await;
     let waiting = Arc::clone(&server);
     tokio::task::spawn_blocking(move || waiting.wait_for_metric(AGED, 1.0)).await.expect("joined");
     send.send(check(&["user", "alex"])).await.expect("taken");
@@ -141,12 +115,8 @@ fn an_http_1_connection_at_its_maximum_age_gets_connection_close() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn idle_connections_are_closed_and_busy_ones_are_kept() {
     let server = setup(&[("WEIR_GRPC__IDLE_TIMEOUT", "200ms")]).start();
-    let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
-    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
-    send.send(check(&["user", "alex"])).await.expect("taken");
     let (mut busy, mut idle) = (server.client().await, server.client().await);
-    let mut answers = busy.check_stream(requests).await.expect("a stream").into_inner();
-    answers.message().await.expect("open").expect("an answer");
+    let (send, mut answers) = open_stream(&mut busy, check(&["user", "alex"])).await;
     idle.check(check(&["user", "alex"])).await.expect("an answer");
     server.wait_for_metric("weir_connections_closed_total{listener=\"grpc\",reason=\"idle\"}", 1.0);
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 1.0);

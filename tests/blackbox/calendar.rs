@@ -1,6 +1,5 @@
 //! Calendar windows, in every place where a limit can be written.
 
-use rustix::process::Signal;
 use serde_json::json;
 use tonic::Code;
 use weir::proto::{Calendar, FixedWindow, limit::Algorithm};
@@ -66,8 +65,7 @@ async fn a_restart_keeps_the_counts_of_a_calendar() {
         let mut server = start();
         let answer = server.check(check(&["user", "alex"])).await;
         assert_eq!(answer.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), left);
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait_for_end(), 0);
+        server.stop();
         // The current window keeps its end when zone and anchor change.
         dir.write("limits.yaml", POLICY.replace("europe/berlin, anchor: 15", "Asia/Tokyo"));
     }

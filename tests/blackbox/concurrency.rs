@@ -1,6 +1,5 @@
 //! Concurrency limits: slots, which reservations take and release.
 
-use rustix::process::Signal;
 use serde_json::json;
 use tonic::{Code, Status};
 use weir::proto::{
@@ -201,8 +200,7 @@ async fn slots_survive_resets_and_restarts() {
     };
     client.reset(tenant).await.expect("a reset");
     assert_eq!(levels_left(&mut client, &ALEX).await[..2], [1, 0], "who holds a slot still runs");
-    first.signal(Signal::TERM);
-    assert_eq!(first.wait_for_end(), 0);
+    first.stop();
     let second = start();
     let mut client = second.client().await;
     assert!(reserve(&mut client, slot(&ALEX)).await.hold.is_empty());

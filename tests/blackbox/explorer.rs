@@ -6,12 +6,7 @@ use serde_json::{Value, json};
 use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
-use crate::support::{
-    Server, envoy, eventually,
-    http::{Answer, Client},
-    requests::check,
-    server::Setup,
-};
+use crate::support::{Server, envoy, eventually, requests::check, server::Setup};
 
 pub const POLICY: &str = "
     schema:
@@ -57,24 +52,16 @@ pub fn setup() -> Setup {
     Setup::new().env("WEIR_HTTP__UI__ENABLED", "true")
 }
 
-pub fn ask(server: &Server, request: &str, token: Option<&str>, body: &Value) -> Answer {
-    let authorization = format!("Bearer {}", token.unwrap_or_default());
-    let mut headers = vec![("content-type", "application/json")];
-    headers.extend(token.map(|_| ("authorization", authorization.as_str())));
-    let mut client = Client::connect(&server.http).expect("it accepts connections");
-    client.ask(request, &headers, body.to_string().as_bytes()).expect("it answers")
-}
-
 /// Returns the answer of an API path of the explorer.
 pub fn query(server: &Server, path: &str, body: Value) -> Value {
-    let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
+    let answer = server.ask(&format!("POST /ui/api/{path}"), None, &body);
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
 /// Returns status and error text of a rejected request.
 pub fn refused(server: &Server, path: &str, body: Value) -> (u16, String) {
-    let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
+    let answer = server.ask(&format!("POST /ui/api/{path}"), None, &body);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     (answer.status, answer.json()["detail"].as_str().expect("a sentence").to_owned())
 }
@@ -84,14 +71,14 @@ pub fn simulation() -> Value {
 }
 
 pub fn check_by_http(server: &Server, key: &[&str]) -> u16 {
-    ask(server, "POST /v1/check", None, &json!({ "key": key })).status
+    server.ask("POST /v1/check", None, &json!({ "key": key })).status
 }
 
 #[test]
 fn the_explorer_is_off_by_default() {
     let server = Server::with_policy(POLICY);
     for path in PAGES.iter().map(|path| format!("GET {path}")).chain(API.map(str::to_owned)) {
-        assert_eq!(ask(&server, &path, None, &json!({ "domain": "" })).status, 404, "{path}");
+        assert_eq!(server.ask(&path, None, &json!({ "domain": "" })).status, 404, "{path}");
     }
 }
 
@@ -99,7 +86,7 @@ fn the_explorer_is_off_by_default() {
 fn pages_have_security_headers_and_no_external_resources() {
     let server = setup().policy(POLICY).start();
     for request in PAGES.iter().map(|path| format!("GET {path}")).chain(API.map(str::to_owned)) {
-        let answer = ask(&server, &request, None, &json!({ "domain": "", "key": ["user"] }));
+        let answer = server.ask(&request, None, &json!({ "domain": "", "key": ["user"] }));
         let policy = answer.header("content-security-policy").expect("a policy of contents");
         for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'none'"] {
             assert!(policy.contains(part) && !policy.contains("unsafe"), "{policy}");
@@ -120,10 +107,10 @@ fn pages_have_security_headers_and_no_external_resources() {
         }
         assert!(path == "/ui/theme.js" || !text.contains("localStorage"), "{path} stores something");
     }
-    let moved = ask(&server, "GET /ui/", None, &Value::Null);
+    let moved = server.ask("GET /ui/", None, &Value::Null);
     assert_eq!((moved.status, moved.header("location")), (308, Some("../ui")));
-    assert_eq!(ask(&server, "GET /ui/api/live", None, &Value::Null).status, 405);
-    assert_eq!(ask(&server, "POST /ui/api/elsewhere", None, &Value::Null).status, 404);
+    assert_eq!(server.ask("GET /ui/api/live", None, &Value::Null).status, 405);
+    assert_eq!(server.ask("POST /ui/api/elsewhere", None, &Value::Null).status, 404);
 }
 
 #[test]

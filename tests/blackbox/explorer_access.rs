@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    explorer::{API, PAGES, POLICY, ask, query, refused, setup, simulation},
+    explorer::{API, PAGES, POLICY, query, refused, setup, simulation},
     support::http::Client,
     tokens::{caller, token},
 };
@@ -41,7 +41,7 @@ fn invalid_and_cross_origin_requests_are_rejected() {
     }
     assert_eq!(query(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
     // Without authentication a client on loopback has every role.
-    assert_eq!(ask(&server, API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics", "admin"]));
+    assert_eq!(server.ask(API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics", "admin"]));
 }
 
 /// DNS rebinding: a name resolves to an attacker's page first, and to this service later.
@@ -114,8 +114,7 @@ fn roles_decide_which_endpoints_a_client_can_read() {
         (None, [401; 6], Value::Null),
     ] {
         let token = token.map(|token| token.token.as_str());
-        let answers: Vec<_> =
-            API.iter().zip(&bodies).map(|(request, body)| ask(&server, request, token, body)).collect();
+        let answers: Vec<_> = API.iter().zip(&bodies).map(|(request, body)| server.ask(request, token, body)).collect();
         let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
         assert_eq!(statuses, expected, "{roles}");
         assert_eq!(answers[0].json()["roles"], roles);

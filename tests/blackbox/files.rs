@@ -6,10 +6,7 @@ use std::{
     path::Path,
 };
 
-use rustix::{
-    fs::{CWD, FileType, Mode, mknodat},
-    process::Signal,
-};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tonic::Code;
 
 use crate::{
@@ -71,8 +68,7 @@ async fn a_fifo_as_credentials_file_blocks_neither_reload_nor_shutdown() {
     replace(&auth, fifo);
     server.wait_for_metric_by(&metrics.token, BAD_CALLERS, 2.0);
     drop(client);
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
 }
 
 #[test]

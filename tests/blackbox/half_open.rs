@@ -17,7 +17,7 @@ use crate::{
         http::Client,
         in_time,
         raw::{Raw, framed},
-        requests::check,
+        requests::{check, sent_checks},
         server::Setup,
     },
     tokens::{by, caller, token},
@@ -187,8 +187,7 @@ async fn a_call_without_its_message_times_out() {
         server.wait_for_metric(LATE, ended);
     }
     let mut client = server.client().await;
-    let (send, mut requests) = tokio::sync::mpsc::channel(1);
-    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    let (send, requests) = sent_checks();
     let mut answers = client.check_stream(requests).await.expect("a stream").into_inner();
     tokio::time::sleep(Duration::from_millis(300)).await;
     send.send(check(&["user", "alex"])).await.expect("open");
@@ -219,8 +218,7 @@ async fn health_watches_are_limited_per_connection() {
 async fn open_check_streams_are_limited_per_listener() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_OPEN_STREAMS", "1").start();
     let open = async || {
-        let (send, mut requests) = tokio::sync::mpsc::channel(1);
-        let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+        let (send, requests) = sent_checks();
         server.client().await.check_stream(requests).await.map(|answers| (send, answers))
     };
     let first = open().await.expect("a stream");

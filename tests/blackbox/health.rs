@@ -30,8 +30,7 @@ fn the_health_command_prints_the_serving_status() {
         assert!(unknown.code == 2 && unknown.err.contains("NOT_FOUND"), "{unknown:?}");
     }
     assert_eq!(dividing().run(&["health", "--service", QUOTAS]).out, "SERVING\n");
-    server.signal(rustix::process::Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
     let gone = server.run(&["health"]);
     assert_eq!((gone.code, gone.out.as_str()), (2, ""));
 }

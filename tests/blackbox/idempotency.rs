@@ -1,6 +1,5 @@
 //! Requests with a `request_id`: repeats get the same answer and are charged once.
 
-use rustix::process::Signal;
 use serde_json::json;
 use tonic::Code;
 use weir::proto::{CheckBatchRequest, CheckRequest, ReserveRequest};
@@ -156,8 +155,7 @@ async fn an_answer_is_remembered_for_the_window_and_over_a_restart() {
     let setup = || Setup::new().policy(POLICY).snapshot(dir.path("snapshot"));
     let mut server = setup().start();
     server.client().await.check(with_id("one", 10)).await.expect("an answer");
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
     let server = setup().env("WEIR_IDEMPOTENCY__WINDOW", "1s").start();
     let mut client = server.client().await;
     let answer = client.check(with_id("one", 10)).await.expect("an answer").into_inner();

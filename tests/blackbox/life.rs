@@ -6,32 +6,18 @@ use rustix::process::Signal;
 use serde_json::json;
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
-use weir::proto::CheckRequest;
 
 use crate::support::{
     Server, eventually, eventually_async,
     http::Client,
     raw::Raw,
-    requests::{check, short},
+    requests::{check, open_stream},
     server::Setup,
 };
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const ENDING: &str = "draining: readiness fails, calls are still served";
 const CUT: &str = "shutdown timeout: unfinished calls were closed";
-
-/// Opens a stream that stays open. Returns the sender of its requests and the stream of answers.
-async fn open_stream(
-    server: &Server,
-) -> (tokio::sync::mpsc::Sender<CheckRequest>, tonic::Streaming<weir::proto::CheckResponse>) {
-    let (send, mut requests) = tokio::sync::mpsc::channel(1);
-    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
-    send.send(check(&["user", "alex"])).await.expect("taken");
-    let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
-    let first = answers.message().await.expect("open").expect("an answer");
-    assert_eq!(short(&first), (true, 10, 9));
-    (send, answers)
-}
 
 #[tokio::test]
 async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
@@ -40,7 +26,7 @@ async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
         assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));
         assert_eq!(server.get("/healthcheck"), (200, "OK".to_owned()));
         let mut health = HealthClient::new(server.channel().await);
-        let (send, mut answers) = open_stream(&server).await;
+        let (send, mut answers) = open_stream(&mut server.client().await, check(&["user", "alex"])).await;
         server.signal(first);
         server.wait_for_log(ENDING);
         for service in ["", "weir.v1.RateLimiter"] {
@@ -79,7 +65,7 @@ async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
         let setup = Setup::new().policy(POLICY);
         let snapshot = setup.path("weir.snapshot");
         let mut server = setup.snapshot(&snapshot).start();
-        let (_send, mut answers) = open_stream(&server).await;
+        let (_send, mut answers) = open_stream(&mut server.client().await, check(&["user", "alex"])).await;
         server.signal(signal);
         // Like `timeout` of coreutils, which signals the process and then its group.
         server.signal(at_once);
@@ -123,8 +109,7 @@ fn a_client_that_does_not_disconnect_is_cut_at_the_shutdown_timeout() {
     raw.message(&check(&["user", "alex"])).expect("a message");
     server.wait_for_metric("weir_checks_total{domain=\"default\",transport=\"grpc_stream\",outcome=\"allowed\"}", 1.0);
     let since = Instant::now();
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
     assert!(since.elapsed() < Duration::from_secs(40), "{:?}", since.elapsed());
     server.wait_for_log(CUT);
     drop(raw);
@@ -157,8 +142,7 @@ fn sighup_without_a_policy_keeps_the_server_running() {
     server.wait_for_log("no policy to reload");
     assert!(server.lives());
     assert_eq!(server.get("/readyz").0, 200);
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
 }
 
 #[test]
@@ -172,8 +156,7 @@ fn connections_without_requests_do_not_delay_shutdown() {
         held.push(stream);
     }
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 2.0);
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
     assert!(server.log_lines(CUT).is_empty());
 }
 

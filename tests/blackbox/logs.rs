@@ -11,7 +11,7 @@ use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
     support::{
-        Folder, Server, eventually, eventually_async,
+        Folder, Killed, Server, eventually, eventually_async,
         http::Client,
         requests::{check, peek},
         server::Setup,
@@ -154,8 +154,8 @@ fn text_logs_are_logfmt() {
     let mut command = weir();
     command.args(["serve", "--limits", &dir.write("li mits.yaml", POLICY)]);
     command.env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("the service starts");
-    let lines = BufReader::new(child.stderr.take().expect("its log")).lines().map_while(Result::ok);
+    let mut child = Killed(command.stderr(Stdio::piped()).spawn().expect("the service starts"));
+    let lines = BufReader::new(child.0.stderr.take().expect("its log")).lines().map_while(Result::ok);
     let mut messages = Vec::new();
     for line in lines {
         let pairs = logfmt(&line).unwrap_or_else(|| panic!("not logfmt: {line}"));
@@ -166,7 +166,5 @@ fn text_logs_are_logfmt() {
             break;
         }
     }
-    child.kill().expect("it lives");
-    child.wait().expect("it ends");
     assert_eq!(messages, ["starting", "policy loaded", "serving"]);
 }

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use serde_json::Value;
 use weir::proto::LeaseRequest;
 
 use crate::{
     support::{
         Server, eventually,
-        http::Client,
         pki::{Authority, Leaf, put},
         requests::check,
         reservations::{HOUR, reserve, wanted},
@@ -34,13 +34,6 @@ fn shown(text: &str) -> impl Iterator<Item = String> {
     types.map(str::to_owned)
 }
 
-/// Scrapes `/metrics` with a token.
-fn page_by(http: &str, token: &str) -> String {
-    let mut client = Client::connect(http).expect("it accepts connections");
-    let authorization = format!("Bearer {token}");
-    client.ask("GET /metrics", &[("authorization", &authorization)], b"").expect("it answers").body
-}
-
 /// Returns the metrics of a service with counts in memory: with TLS, reloaded credentials, a snapshot, an unreachable
 /// collector, and quotas.
 fn of_one_that_is_alone() -> Vec<String> {
@@ -54,7 +47,7 @@ fn of_one_that_is_alone() -> Vec<String> {
     put(&server.dir.path().join("auth.yaml"), &callers("scraper"));
     server.wait_for_metric_by(&metrics.token, "weir_auth_reloads_total{result=\"success\"}", 1.0);
     server.wait_for_metric_by(&metrics.token, "weir_snapshot_bytes", 1.0);
-    shown(&page_by(&server.http, &metrics.token)).collect()
+    shown(&server.ask("GET /metrics", Some(&metrics.token), &Value::Null).body).collect()
 }
 
 /// Returns the metrics of a service with an unreachable store.

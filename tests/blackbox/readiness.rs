@@ -58,8 +58,7 @@ async fn readiness_follows_a_required_store() {
     eventually("not ready, without a check", || (server.get("/readyz") == (503, DOWN.to_owned())).then_some(()));
     redis.resume();
     eventually("ready again", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
-    server.signal(rustix::process::Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,8 +76,7 @@ async fn readiness_reports_a_store_that_was_never_reachable() {
         redis.restart();
         eventually("ready", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
         wait_for_health(&server, ServingStatus::Serving).await;
-        server.signal(rustix::process::Signal::TERM);
-        assert_eq!(server.wait_for_end(), 0);
+        server.stop();
     }
 }
 

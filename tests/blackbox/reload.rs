@@ -171,7 +171,6 @@ async fn a_log_that_is_not_read_any_more_holds_up_no_reload_and_no_shutdown() {
         }
         assert!(most < 1_000, "no line is lost");
     }
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
     assert!(snapshot.exists());
 }

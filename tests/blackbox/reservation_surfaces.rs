@@ -127,13 +127,7 @@ async fn a_reservation_is_its_clients_alone() {
     assert_eq!(code(client.commit(commit(Some(&other.token))).await), Code::NotFound);
     let cancel = by(Some(&other.token), CancelRequest { hold: hold.clone() });
     assert_eq!(code(client.cancel(cancel).await), Code::NotFound);
-    let settle = |token: &str| {
-        // The service may close a connection after it rejected a request unread.
-        let mut http = Http::connect(&server.http).expect("it accepts connections");
-        let authorization = format!("Bearer {token}");
-        let body = json!({ "hold": hold, "actual": 40 }).to_string();
-        http.ask("POST /v1/commit", &[("authorization", &authorization)], body.as_bytes()).expect("it answers")
-    };
+    let settle = |token: &str| server.ask("POST /v1/commit", Some(token), &json!({ "hold": hold, "actual": 40 }));
     assert_eq!((settle(&other.token).status, settle(&reads.token).status), (404, 403));
     assert_eq!(settle(&one.token).json()["refunded"], "60");
 }

@@ -1,7 +1,6 @@
 //! Reservations: units held until their real cost is known.
 
 use data_encoding::BASE64URL_NOPAD;
-use rustix::process::Signal;
 use tonic::{Code, Status};
 use weir::proto::{CheckRequest, CommitResponse, OnExpiry, ReserveRequest, ResetRequest};
 use weir_test_redis::{Options, Server as Redis};
@@ -363,8 +362,7 @@ async fn a_snapshot_keeps_reservations() {
     let mut client = first.client().await;
     let (open, over) = (held(&mut client, 100).await, held(&mut client, 100).await);
     commit(&mut client, &over, Some(30)).await.expect("settled");
-    first.signal(Signal::TERM);
-    assert_eq!(first.wait_for_end(), 0);
+    first.stop();
     let second = start();
     let mut client = second.client().await;
     assert_eq!(both_left(&mut client).await, (9_870, 870));

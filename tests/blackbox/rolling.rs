@@ -8,15 +8,14 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::Signal;
 use tokio::task::JoinSet;
-use tonic::{Code, Status, transport::Endpoint};
+use tonic::{Code, transport::Endpoint};
 use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
     Folder, Server, eventually, in_time,
-    requests::{check, peek},
+    requests::{check, peek, was_never_sent},
     server::Setup,
 };
 
@@ -77,7 +76,11 @@ impl Caller {
             self.turn = (self.turn + 1) % self.services.len();
             match self.services[self.turn].check(request.clone()).await {
                 Ok(answer) => return Some(answer.into_inner()),
-                Err(status) => assert!(never_sent(&status), "it may have been charged: {status:?}"),
+                // There was no connection, or it ended before the call was sent.
+                Err(status) => assert!(
+                    status.code() == Code::Unavailable || was_never_sent(&status),
+                    "it may have been charged: {status:?}"
+                ),
             }
         }
         None
@@ -112,18 +115,6 @@ impl Caller {
     }
 }
 
-/// Whether a failed call was certainly not executed: there was no connection, or it got a GOAWAY while the call waited.
-fn never_sent(status: &Status) -> bool {
-    let told_to_go = |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
-    let first = std::error::Error::source(status);
-    let mut causes = std::iter::successors(first, |error| error.source());
-    status.code() == Code::Unavailable
-        || causes.any(|cause| {
-            cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)
-                || cause.downcast_ref::<h2::Error>().is_some_and(told_to_go)
-        })
-}
-
 /// Numbers of answers that the callers got, by kind.
 #[derive(Default)]
 struct Seen {
@@ -144,8 +135,7 @@ async fn replace_each(dir: &ReplicaDir, setup: impl Fn(usize) -> Setup, services
     }
     for number in (0..services).cycle().take(rounds * services) {
         is_asked(&running[number]);
-        running[number].signal(Signal::TERM);
-        assert_eq!(running[number].wait_for_end(), 0);
+        running[number].stop();
         assert!(running[number].log_lines("shutdown timeout: unfinished calls were closed").is_empty());
         let before = seen.others.load(Relaxed);
         if services > 1 {

@@ -2,14 +2,14 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdout, Stdio},
+    process::{ChildStdout, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
-use crate::support::{Folder, Run, TIMEOUT, eventually, run_with, weir};
+use crate::support::{Folder, Killed, Run, TIMEOUT, eventually, run_with, weir};
 
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
 const LINE: &str = r#"{"at_us":0,"key":["user","alex","trade"]}"#;
@@ -98,7 +98,7 @@ fn an_unparseable_line_leaves_no_keys() {
 
 /// A running simulation whose trace is written line by line.
 struct Telling {
-    child: Child,
+    child: Killed,
     answers: BufReader<ChildStdout>,
 }
 
@@ -111,11 +111,11 @@ impl Telling {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let answers = BufReader::new(child.stdout.take().expect("captured"));
-        Self { child, answers }
+        Self { child: Killed(child), answers }
     }
 
     fn tell(&mut self, line: &str) -> Value {
-        writeln!(self.child.stdin.as_mut().expect("captured"), "{line}").expect("it listens");
+        writeln!(self.child.0.stdin.as_mut().expect("captured"), "{line}").expect("it listens");
         let mut answer = String::new();
         self.answers.read_line(&mut answer).expect("an answer");
         serde_json::from_str(&answer).expect("JSON")
@@ -123,15 +123,7 @@ impl Telling {
 
     /// Waits for the exit code, while the input stays open.
     fn code(&mut self) -> Option<i32> {
-        eventually(&format!("its end in {TIMEOUT:?}"), || self.child.try_wait().expect("its state")).code()
-    }
-}
-
-impl Drop for Telling {
-    fn drop(&mut self) {
-        // The process may have exited already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        eventually(&format!("its end in {TIMEOUT:?}"), || self.child.0.try_wait().expect("its state")).code()
     }
 }
 
@@ -142,7 +134,7 @@ fn a_signal_ends_a_waiting_run_and_removes_its_keys() {
         let mut story = Telling::start(&redis);
         assert_eq!(story.tell(LINE)["remaining"], 5);
         assert_ne!(key_count(&redis), "0");
-        kill_process(Pid::from_child(&story.child), signal).expect("it lives");
+        kill_process(Pid::from_child(&story.child.0), signal).expect("it lives");
         assert_eq!(story.code(), Some(code));
         assert_eq!(key_count(&redis), "0");
     }
@@ -157,7 +149,7 @@ fn a_store_failure_ends_the_run() {
     assert_eq!(story.tell(LINE), json!({ "at_us": 0, "error": "the store does not answer", "field": "" }));
     assert_eq!(story.code(), Some(2));
     let mut stderr = String::new();
-    std::io::Read::read_to_string(story.child.stderr.as_mut().expect("captured"), &mut stderr).expect("a text");
+    std::io::Read::read_to_string(story.child.0.stderr.as_mut().expect("captured"), &mut stderr).expect("a text");
     assert!(stderr.starts_with("weir: line 2: the store does not answer: "), "{stderr}");
     assert!(stderr.contains("may be left in redis+unix://"), "{stderr}");
 }

@@ -2,7 +2,6 @@
 
 use std::{fs, os::unix::net::UnixListener, path::Path};
 
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{Folder, Run, finish, http, server::Setup, weir};
@@ -54,8 +53,7 @@ fn unix_sockets_replace_stale_ones_serve_both_ports_and_are_removed_at_shutdown(
     assert!(refused.err.contains("another process answers on this socket"), "{}", refused.err);
     assert_eq!(server.run(&["check", "user", "carl"]).code, 0);
 
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
     assert!(!server.dir.path().join("grpc.sock").exists() && !server.dir.path().join("http.sock").exists());
 }
 
@@ -76,8 +74,7 @@ fn the_socket_of_a_successor_is_left_to_it() {
     let mut first = start();
     fs::remove_file(dir.path("grpc.sock")).expect("removed");
     let second = start();
-    first.signal(Signal::TERM);
-    assert_eq!(first.wait_for_end(), 0);
+    first.stop();
     assert_eq!(second.run(&["health"]).code, 0);
 }
 

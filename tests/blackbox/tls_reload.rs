@@ -3,12 +3,12 @@
 use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use tonic::{Code, transport::Channel};
-use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
+use weir::proto::rate_limiter_client::RateLimiterClient;
 
 use crate::support::{
     Server, eventually, eventually_async, in_time,
     pki::{Authority, Leaf, Pair, channel, put, shown_by},
-    requests::check,
+    requests::{check, open_stream},
     server::Setup,
 };
 
@@ -128,18 +128,6 @@ fn guarded(authority: &Authority, clients: &Authority, callers: &str) -> Server 
         .start()
 }
 
-/// Opens a stream that has been answered once and stays open.
-async fn open_stream(
-    client: &mut RateLimiterClient<Channel>,
-) -> (tokio::sync::mpsc::Sender<CheckRequest>, tonic::Streaming<CheckResponse>) {
-    let (send, mut requests) = tokio::sync::mpsc::channel(1);
-    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
-    send.send(check(&["a"])).await.expect("taken");
-    let mut answers = client.check_stream(requests).await.expect("a stream").into_inner();
-    assert!(answers.message().await.expect("open").expect("an answer").allowed);
-    (send, answers)
-}
-
 /// Revokes a certificate with `change`. Asserts that its connection is closed with its stream, and that another one
 /// stays open.
 async fn is_revoked(server: &Server, authority: &Authority, [shown, kept]: [&Pair; 2], change: impl FnOnce(&Path)) {
@@ -147,7 +135,7 @@ async fn is_revoked(server: &Server, authority: &Authority, [shown, kept]: [&Pai
     let mut client = RateLimiterClient::new(connect(shown).await);
     let mut other = RateLimiterClient::new(connect(kept).await);
     assert!(is_answered(&mut client).await && is_answered(&mut other).await);
-    let (_send, mut answers) = open_stream(&mut client).await;
+    let (_send, mut answers) = open_stream(&mut client, check(&["a"])).await;
     change(server.dir.path());
     let end = in_time("the stream ends", answers.message()).await.expect_err("it ends");
     assert_eq!(end.code(), Code::Unauthenticated, "{end:?}");

@@ -6,14 +6,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use weir::proto::{CheckBatchRequest, ResetRequest, SuggestRequest, rate_limiter_client::RateLimiterClient};
 use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 
-use crate::support::{
-    Server, envoy, finish,
-    http::{self, Answer},
-    requests::check,
-    run,
-    server::Setup,
-    weir, weir_bench,
-};
+use crate::support::{Server, envoy, finish, http, requests::check, run, server::Setup, weir, weir_bench};
 
 const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
 
@@ -69,14 +62,6 @@ async fn calls(channel: &Channel, token: Option<&str>) -> Vec<Code> {
     codes
 }
 
-fn page(server: &Server, request: &str, token: Option<&str>, body: &serde_json::Value) -> Answer {
-    let authorization = format!("Bearer {}", token.unwrap_or_default());
-    let mut headers = vec![("content-type", "application/json")];
-    headers.extend(token.map(|_| ("authorization", authorization.as_str())));
-    let mut client = http::Client::connect(&server.http).expect("it accepts connections");
-    client.ask(request, &headers, body.to_string().as_bytes()).expect("it answers")
-}
-
 /// Returns the status of every HTTP path: the checks, the reset, the metrics, and an unknown path.
 fn pages(server: &Server, token: Option<&str>) -> Vec<u16> {
     let checked = json!({ "key": ["a"] });
@@ -89,7 +74,7 @@ fn pages(server: &Server, token: Option<&str>) -> Vec<u16> {
         ("GET /metrics", &checked),
         ("GET /elsewhere", &checked),
     ]
-    .map(|(request, body)| page(server, request, token, body).status)
+    .map(|(request, body)| server.ask(request, token, body).status)
     .to_vec()
 }
 
@@ -148,14 +133,14 @@ async fn every_api_requires_authentication_and_a_role() {
     let mut health = HealthClient::new(channel.clone());
     health.check(HealthCheckRequest::default()).await.expect("health is for everybody");
 
-    let answer = page(&server, "POST /v1/check", None, &json!({ "key": ["a"] }));
+    let answer = server.ask("POST /v1/check", None, &json!({ "key": ["a"] }));
     assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert_eq!(answer.json()["error"]["code"], Code::Unauthenticated as i32);
-    let answer = page(&server, "POST /v1/reset", Some(&checks.token), &json!({ "key": ["a"] }));
+    let answer = server.ask("POST /v1/reset", Some(&checks.token), &json!({ "key": ["a"] }));
     assert_eq!(answer.json()["detail"], "the role `reset` is required");
 
-    let shown = server.log().join("\n") + &page(&server, "GET /metrics", Some(&metrics.token), &json!(null)).body;
+    let shown = server.log().join("\n") + &server.ask("GET /metrics", Some(&metrics.token), &json!(null)).body;
     for Token { token, sha256 } in &tokens {
         assert!(!shown.contains(&token["weir_".len()..]) && !shown.contains(sha256.as_str()), "{shown}");
     }

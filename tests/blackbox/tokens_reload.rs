@@ -10,7 +10,7 @@ use crate::{
     support::{
         Server, eventually_async, in_time,
         pki::put,
-        requests::{check, peek},
+        requests::{check, peek, sent_checks},
         server::Setup,
     },
     tokens::{Token, by, caller, token},
@@ -31,8 +31,7 @@ type Sender = tokio::sync::mpsc::Sender<CheckRequest>;
 
 /// Opens a stream that has been answered once and stays open.
 async fn open_stream(server: &Server, token: &Token) -> (Sender, Streaming<CheckResponse>) {
-    let (send, mut requests) = tokio::sync::mpsc::channel(1);
-    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    let (send, requests) = sent_checks();
     send.send(check(&["a"])).await.expect("taken");
     let request = by(Some(&token.token), requests);
     let mut answers = server.client().await.check_stream(request).await.expect("a stream").into_inner();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
-use rustix::process::Signal;
 use tonic::{Code, Request};
 use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
 use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -156,8 +155,7 @@ async fn the_parent_sampling_decision_overrides_the_ratio() {
             client.check(request).await.expect("an answer");
         }
         // Pending spans are exported at shutdown.
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait_for_end(), 0);
+        server.stop();
         let parents: Vec<_> = collector.spans()[before..].iter().map(|span| hex(&span.parent_span_id)).collect();
         assert_eq!(parents, expected, "ratio {ratio}");
     }
@@ -180,8 +178,7 @@ fn an_unreachable_collector_loses_spans_but_fails_no_checks() {
     });
     server.wait_for_log("the collector does not accept spans; they are lost until it does");
     assert!(lost("failed") > 0.0 && lost("exported") == 0.0);
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
 }
 
 #[test]

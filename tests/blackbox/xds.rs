@@ -9,7 +9,6 @@ use std::{
 };
 
 use prost_types::{Any, Struct, Value, value::Kind};
-use rustix::process::Signal;
 use tonic::Status;
 use weir_envoy::{
     envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
@@ -246,8 +245,7 @@ async fn counts_of_a_file_go_on_under_the_same_policy_of_a_control_plane() {
     let server = keeping(Setup::new().policy(file)).start();
     ask(&server, "d", &["k", "v"], 4).await.expect("an answer");
     let mut server = server;
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    server.stop();
 
     for start in ["wait", "ready"] {
         let plane = ControlPlane::start();
@@ -259,8 +257,7 @@ async fn counts_of_a_file_go_on_under_the_same_policy_of_a_control_plane() {
         plane.send("1", vec![config("a", "d", vec![daily("k", "", 9)])]);
         let mut server = server.serving();
         assert_eq!(left(&server, "d", &["k", "v"]).await, Some((9, 5)), "{start}");
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait_for_end(), 0);
+        server.stop();
     }
 }
 

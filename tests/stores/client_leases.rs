@@ -167,8 +167,7 @@ fn long_policy() -> String {
 fn left_after(runtime: &Runtime, mut services: Vec<Server>, url: &str) -> u64 {
     for service in &mut services {
         if service.lives() {
-            service.signal(Signal::TERM);
-            assert_eq!(service.wait_for_end(), 0);
+            service.stop();
         }
     }
     left(runtime, &patient(url).policy(&long_policy()).start())
@@ -213,8 +212,7 @@ fn clients_of_a_replica_that_stops_go_on_elsewhere_with_what_they_hold() {
     let mut services = two(&redis.url(), &long_policy());
     let (seen, clients) = start(&runtime, &services, |seen| seen.leased.load(Relaxed) > 4_000);
     wait_until("units are held", || seen.leased.load(Relaxed) > 1_000);
-    services[0].signal(Signal::TERM);
-    assert_eq!(services[0].wait_for_end(), 0);
+    services[0].stop();
     wait(&runtime, clients);
     let missing = QUOTA_OF_RETURNS - seen.admitted() - left_after(&runtime, services, &redis.url());
     println!("{seen:?}, {missing} missing");

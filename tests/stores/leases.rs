@@ -147,8 +147,7 @@ fn a_stopped_replica_gives_back_what_it_holds() {
     let [mut stops, stays] = two(&redis.url(), &lasting(&window(QUOTA)));
     let seen = runtime().block_on(flood(std::slice::from_ref(&stops), |seen| seen.leased.load(Relaxed) > 1_000));
     let admitted = seen.admitted.load(Relaxed);
-    stops.signal(Signal::TERM);
-    assert_eq!(stops.wait_for_end(), 0);
+    stops.stop();
     assert_eq!(left(&stays), QUOTA - admitted, "at once, and not when the lease has run out");
 }
 
@@ -170,8 +169,7 @@ fn an_override_of_another_key_burns_nothing() {
         assert!(bans.join().expect("they are set").iter().all(|ban| ban.code == 0));
         seen
     });
-    leases.signal(Signal::TERM);
-    assert_eq!(leases.wait_for_end(), 0);
+    leases.stop();
     assert_eq!(left(&stays), QUOTA - seen.admitted.load(Relaxed));
 }
 
@@ -229,8 +227,7 @@ fn the_explorer_shows_which_replicas_lease_how_much() {
         }
         assert_eq!(levels[0].iter().filter(|lease| lease["own"] == true).count(), 1, "{levels:?}");
     }
-    other.signal(Signal::TERM);
-    assert_eq!(other.wait_for_end(), 0);
+    other.stop();
     let levels = shown(&one);
     assert!(levels.iter().all(|leases| leases.len() == 1 && leases[0]["own"] == true), "given back: {levels:?}");
 }

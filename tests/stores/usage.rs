@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use rustix::process::Signal;
 use tonic::transport::Channel;
 use weir::proto::{
     CheckBatchRequest, CheckRequest, KeyUsage, ListHotKeysRequest, ListKeysRequest, ListKeysResponse,
@@ -250,8 +249,7 @@ async fn replicas_know_each_other(services: Vec<Server>) {
     // A replica that shuts down removes its entry.
     let mut services = services.into_iter();
     let mut first = services.next().expect("a replica");
-    first.signal(Signal::TERM);
-    assert_eq!(first.wait_for_end(), 0);
+    first.stop();
     eventually_async("the others", async || (list(&replicas[1]).await.len() == replicas.len() - 1).then_some(())).await;
     services.for_each(|service| assert_no_panic(&service));
 }

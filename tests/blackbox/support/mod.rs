@@ -19,7 +19,7 @@ pub mod slots;
 
 use std::{
     io::{Read, Write},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -89,6 +89,17 @@ pub fn finish(command: &mut Command) -> Run {
     };
     let text = |reader: JoinHandle<String>| reader.join().expect("the program prints UTF-8");
     Run { code: status.code().expect("no signal ended it"), out: text(out), err: text(err) }
+}
+
+/// A process that is killed on drop.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // The process may have exited already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn reader(mut from: impl Read + Send + 'static) -> JoinHandle<String> {

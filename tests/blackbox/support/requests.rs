@@ -1,8 +1,12 @@
-//! Builders of requests.
+//! Builders of requests, and what is common to sending them.
 
-use tonic::{Code, Status};
+use futures_util::{Stream, stream};
+use tokio::sync::mpsc;
+use tonic::{Code, Status, Streaming, transport::Channel};
 use tonic_types::StatusExt;
-use weir::proto::{CheckRequest, CheckResponse, Gcra, Limit, LimitSpec, limit::Algorithm};
+use weir::proto::{
+    CheckRequest, CheckResponse, Gcra, Limit, LimitSpec, limit::Algorithm, rate_limiter_client::RateLimiterClient,
+};
 
 /// Makes a check of one unit in the default domain.
 pub fn check<S: ToString>(key: &[S]) -> CheckRequest {
@@ -43,4 +47,34 @@ pub fn short(answer: &CheckResponse) -> (bool, u64, u64) {
 pub fn refusal(status: &Status) -> (Code, Option<String>) {
     let violation = status.get_details_bad_request().and_then(|bad| bad.field_violations.into_iter().next());
     (status.code(), violation.map(|violation| violation.field))
+}
+
+/// Returns a sender of checks, and the stream of them, which ends with the sender.
+pub fn sent_checks() -> (mpsc::Sender<CheckRequest>, impl Stream<Item = CheckRequest> + Send + 'static) {
+    let (send, mut checks) = mpsc::channel(1);
+    (send, stream::poll_fn(move |cx| checks.poll_recv(cx)))
+}
+
+/// Opens a check stream that stays open, and asserts that its first check is allowed. Returns the sender of further
+/// checks and the stream of answers.
+pub async fn open_stream(
+    client: &mut RateLimiterClient<Channel>,
+    first: CheckRequest,
+) -> (mpsc::Sender<CheckRequest>, Streaming<CheckResponse>) {
+    let (send, checks) = sent_checks();
+    send.send(first).await.expect("taken");
+    let mut answers = client.check_stream(checks).await.expect("a stream").into_inner();
+    assert!(answers.message().await.expect("open").expect("an answer").allowed);
+    (send, answers)
+}
+
+/// Whether a failed call was certainly not executed, since its connection got a GOAWAY while the call waited. Clients
+/// then retry on another connection.
+pub fn was_never_sent(status: &Status) -> bool {
+    let is_goaway = |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    let first = std::error::Error::source(status);
+    std::iter::successors(first, |error| error.source()).any(|cause| {
+        cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)
+            || cause.downcast_ref::<h2::Error>().is_some_and(is_goaway)
+    })
 }

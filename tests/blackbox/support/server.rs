@@ -263,6 +263,15 @@ impl Server {
         http::get(&self.http, path).expect("it answers")
     }
 
+    /// Sends JSON over a connection of its own, with this bearer token or without one.
+    pub fn ask(&self, request: &str, token: Option<&str>, body: &Value) -> http::Answer {
+        let authorization = token.map(|token| format!("Bearer {token}"));
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
+        let mut client = http::Client::connect(&self.http).expect("it accepts connections");
+        client.ask(request, &headers, body.to_string().as_bytes()).expect("it answers")
+    }
+
     /// Returns a series of `/metrics`, 0 if it is missing.
     pub fn metric(&self, series: &str) -> f64 {
         http::metric(&self.get("/metrics").1, series)
@@ -270,9 +279,7 @@ impl Server {
 
     /// Returns a series of a service that requires a token for metrics.
     pub fn metric_by(&self, token: &str, series: &str) -> f64 {
-        let mut client = http::Client::connect(&self.http).expect("it accepts connections");
-        let authorization = format!("Bearer {token}");
-        let answer = client.ask("GET /metrics", &[("authorization", &authorization)], b"").expect("it answers");
+        let answer = self.ask("GET /metrics", Some(token), &Value::Null);
         assert_eq!(answer.status, 200, "{answer:?}");
         http::metric(&answer.body, series)
     }
@@ -334,6 +341,12 @@ impl Server {
     pub fn wait_for_end(&mut self) -> i32 {
         let status = eventually("the service ends", || self.child.try_wait().expect("its state"));
         status.code().unwrap_or_else(|| panic!("a signal ended it: {status}"))
+    }
+
+    /// Stops the service with SIGTERM, and waits for its successful end as [`Self::wait_for_end`] does.
+    pub fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.wait_for_end(), 0);
     }
 }
 

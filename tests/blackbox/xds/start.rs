@@ -2,10 +2,7 @@
 
 use std::fs;
 
-use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, mknodat, open},
-    process::Signal,
-};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 use super::{ask, left, setup};
 use crate::support::{
@@ -79,8 +76,7 @@ async fn a_file_that_hangs_holds_up_no_policy() {
         let _reader = open(&aside, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("a FIFO");
         plane.send("4", vec![config("a", "d", vec![daily("k", "", 4)])]);
         eventually("the newest policy is kept", || is_kept(&path, "4").then_some(()));
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait_for_end(), 0);
+        server.stop();
     }
 }
 
@@ -89,8 +85,7 @@ fn a_service_that_waits_for_its_first_policy_is_stopped() {
     for _ in 0..10 {
         let mut server = Setup::new().limits("xds://127.0.0.1:1".into()).spawn();
         server.wait_for_log("waiting for a policy: the ports are closed until there is one");
-        server.signal(Signal::TERM);
-        assert_eq!(server.wait_for_end(), 0);
+        server.stop();
         server.wait_for_log("stopped during startup");
         assert!(!server.log().iter().any(|line| line.contains("panicked")), "{:#?}", server.log());
     }
