@@ -1,40 +1,29 @@
 //! The controller of adaptive limits in `examples/adaptive`, with a stub of Prometheus.
 
 use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpListener,
     process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
 };
 
+use axum::{Router, http::Uri, routing::get};
 use serde_json::json;
 
-use crate::support::{Killed, Server, eventually};
+use crate::support::{Killed, Server, eventually, grpc_server::GrpcServer};
 
 const POLICY: &str = "schema: { user: { limits: [{ token_bucket: { capacity: 1000, count: 1000, period: 1s } }] } }";
 
 /// Starts a stub that answers every query with a thousandth of `millis`, or with no result if it is 0.
-fn prometheus(millis: Arc<AtomicU64>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let head = BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
-            assert!(head.collect::<Vec<_>>()[0].starts_with("GET /api/v1/query?query=p99"));
-            let value = millis.load(Ordering::Relaxed) as f64 / 1_000.0;
-            let result =
-                if value > 0.0 { json!([{ "metric": {}, "value": [1, value.to_string()] }]) } else { json!([]) };
-            let body = json!({ "status": "success", "data": { "resultType": "vector", "result": result } }).to_string();
-            // A killed controller does not read the answer.
-            let _ =
-                write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
-        }
-    });
-    url
+fn prometheus(millis: Arc<AtomicU64>) -> GrpcServer {
+    let answer = async move |uri: Uri| {
+        assert!(uri.query().is_some_and(|query| query.starts_with("query=p99")), "{uri}");
+        let value = millis.load(Ordering::Relaxed) as f64 / 1_000.0;
+        let result = if value > 0.0 { json!([{ "metric": {}, "value": [1, value.to_string()] }]) } else { json!([]) };
+        json!({ "status": "success", "data": { "resultType": "vector", "result": result } }).to_string()
+    };
+    GrpcServer::start("127.0.0.1:0", None, Router::new().route("/api/v1/query", get(answer)).into())
 }
 
 /// Returns the current limit.
@@ -49,7 +38,9 @@ fn limits_follow_a_measurement_down_fast_and_up_slowly() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/adaptive/controller.py");
     let mut command = Command::new("python3");
     command.args([script, "--query", "p99", "--target", "0.5", "--every", "0.5", "--least", "0.3"]);
-    command.args(["--prometheus", &prometheus(Arc::clone(&millis)), "--weir", &format!("http://{}", server.http)]);
+    let prometheus = prometheus(Arc::clone(&millis));
+    command.args(["--prometheus", &format!("http://{}", prometheus.address)]);
+    command.args(["--weir", &format!("http://{}", server.http)]);
     let controller = Killed(command.stderr(Stdio::null()).spawn().expect("python3 starts"));
     eventually("0.3 of the limits", || (limit(&server) == 300).then_some(()));
     millis.store(100, Ordering::Relaxed);

@@ -16,8 +16,8 @@ use crate::{
 
 const DOMAIN: &str = "default/eg/http";
 
-#[tokio::test]
-async fn pushed_policies_limit_the_traffic_of_an_envoy() {
+#[test]
+fn pushed_policies_limit_the_traffic_of_an_envoy() {
     let gateway = Gateway::start();
     let weir = gateway.setup().start();
     gateway.plane.request(0);
@@ -47,12 +47,12 @@ async fn pushed_policies_limit_the_traffic_of_an_envoy() {
         },
     });
     let proxy = Proxy::start(&configuration.to_string());
-    let mut client = Client::connect(&proxy.address).await;
+    let mut client = Client::connect(&proxy.address);
     let alex = [("x-user", "alex")];
-    assert_eq!(client.statuses(3, &alex).await, [200, 200, 429], "{}", proxy.log());
+    assert_eq!(client.statuses(3, &alex), [200, 200, 429], "{}", proxy.log());
     gateway.plane.send("2", vec![config(DOMAIN, DOMAIN, vec![daily("user", "", 4)])]);
     // Refused requests were counted too, as in envoyproxy/ratelimit.
-    assert_eq!(client.statuses(2, &alex).await, [200, 429], "{}", proxy.log());
-    assert_eq!(client.get(&[("x-user", "berta")]).await.status, 200);
+    assert_eq!(client.statuses(2, &alex), [200, 429], "{}", proxy.log());
+    assert_eq!(client.get(&[("x-user", "berta")]).status, 200);
     assert_eq!((upstream.served(), proxy.counted("error")), (4, 0));
 }

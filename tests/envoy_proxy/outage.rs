@@ -1,15 +1,18 @@
 //! The service is killed under traffic and restarted.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
 };
 
 use crate::{
-    client::{Answer, Client},
+    client::Client,
     config::headers,
     scene::{Scene, Wish},
-    support::eventually,
+    support::{eventually, http::Answer},
 };
 
 const CLIENTS: usize = 8;
@@ -44,10 +47,10 @@ impl Tally {
     }
 }
 
-async fn traffic(address: String, tally: Arc<Tally>, goes_on: Arc<AtomicBool>) {
-    let mut client = Client::connect(&address).await;
+fn traffic(address: &str, tally: &Tally, goes_on: &AtomicBool) {
+    let mut client = Client::connect(address);
     while goes_on.load(SeqCst) {
-        tally.add(&client.get(&[("x-user", "alex")]).await);
+        tally.add(&client.get(&[("x-user", "alex")]));
     }
 }
 
@@ -72,35 +75,32 @@ fn through_two_deaths(scene: &mut Scene, tally: &Tally) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_pass_during_an_outage_and_are_limited_after_it() {
+#[test]
+fn requests_pass_during_an_outage_and_are_limited_after_it() {
     let mut scene = wish(true).start();
     let (tally, goes_on) = (Arc::new(Tally::default()), Arc::new(AtomicBool::new(true)));
     let clients: Vec<_> = (0..CLIENTS)
-        .map(|_| tokio::spawn(traffic(scene.proxy.address.clone(), Arc::clone(&tally), Arc::clone(&goes_on))))
+        .map(|_| {
+            let (address, tally, goes_on) = (scene.proxy.address.clone(), Arc::clone(&tally), Arc::clone(&goes_on));
+            thread::spawn(move || traffic(&address, &tally, &goes_on))
+        })
         .collect();
-    let watched = Arc::clone(&tally);
-    let scene = tokio::task::spawn_blocking(move || {
-        through_two_deaths(&mut scene, &watched);
-        scene
-    });
-    let scene = scene.await.expect("it goes as it should");
+    through_two_deaths(&mut scene, &tally);
     goes_on.store(false, SeqCst);
     for client in clients {
-        client.await.expect("every answer is one of three");
+        client.join().expect("every answer is one of three");
     }
     assert!(scene.proxy.counted("failure_mode_allowed") > 0);
     assert_eq!(scene.weir().get("/readyz").0, 200);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failure_mode_deny_rejects_requests_during_an_outage() {
+#[test]
+fn failure_mode_deny_rejects_requests_during_an_outage() {
     let mut scene = wish(false).start();
-    let mut client = scene.client().await;
-    assert_eq!(client.get(&[("x-user", "alex")]).await.status, 200);
+    let mut client = scene.client();
+    assert_eq!(client.get(&[("x-user", "alex")]).status, 200);
     scene.kill_weir();
-    assert_eq!(client.statuses(3, &[("x-user", "alex")]).await, [500; 3]);
+    assert_eq!(client.statuses(3, &[("x-user", "alex")]), [500; 3]);
     scene.restart_weir();
-    let passes = async || (client.get(&[("x-user", "alex")]).await.status == 200).then_some(());
-    crate::support::eventually_async("it is asked again", passes).await;
+    eventually("it is asked again", || (client.get(&[("x-user", "alex")]).status == 200).then_some(()));
 }

@@ -86,8 +86,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub async fn client(&self) -> Client {
-        Client::connect(&self.proxy.address).await
+    pub fn client(&self) -> Client {
+        Client::connect(&self.proxy.address)
     }
 
     pub fn weir(&self) -> &Server {

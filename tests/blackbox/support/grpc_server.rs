@@ -1,4 +1,4 @@
-//! A gRPC server in the test process.
+//! A server of gRPC and HTTP in the test process.
 
 use std::{convert::Infallible, net::TcpListener, thread::JoinHandle};
 

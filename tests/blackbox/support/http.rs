@@ -33,6 +33,12 @@ impl Answer {
         value
     }
 
+    /// Returns the value of a numeric header.
+    pub fn number(&self, name: &str) -> u64 {
+        let value = self.header(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
+        value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {self:?}"))
+    }
+
     /// Parses the body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
