@@ -7,9 +7,9 @@ use tonic::Code;
 use weir::proto::{CheckRequest, LeaseGrant, LeaseRequest, LeaseResponse, r#override::Change};
 
 use crate::{
-    overrides::{end, over, set},
     support::{
         Server,
+        overrides::{end, over, set},
         requests::{check, peek},
         server::Setup,
     },

@@ -3,13 +3,11 @@
 use weir::proto::{Override, r#override::Change};
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-use crate::{
+use crate::support::{
+    Server,
+    envoy::{descriptor, should_rate_limit},
     overrides::{over, set},
-    support::{
-        Server,
-        envoy::{descriptor, should_rate_limit},
-        server::Setup,
-    },
+    server::Setup,
 };
 
 /// The overall codes.

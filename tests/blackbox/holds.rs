@@ -14,7 +14,7 @@ use crate::{
     support::{
         Server,
         http::Client as Http,
-        requests::check,
+        requests::{all_pages, check},
         reservations::{Client, HOUR, cancel, left, reserve, wanted},
         server::Setup,
     },
@@ -58,15 +58,13 @@ async fn lease(client: &mut Client, key: &[&str]) {
 async fn list(server: &Server, prefix: &[&str], page_size: u32) -> Vec<KeyHold> {
     let mut client = AdminClient::new(server.channel().await);
     let prefix = prefix.iter().map(|segment| (*segment).to_owned()).collect();
-    let (mut holds, mut request) = (Vec::new(), ListHoldsRequest { prefix, page_size, ..Default::default() });
-    loop {
-        let page = client.list_holds(request.clone()).await.expect("a page").into_inner();
-        holds.extend(page.holds);
-        request.cursor = page.next_cursor;
-        if request.cursor.is_empty() {
-            return holds;
-        }
-    }
+    let request = ListHoldsRequest { prefix, page_size, ..Default::default() };
+    all_pages(async |cursor| {
+        let request = ListHoldsRequest { cursor, ..request.clone() };
+        let page = client.list_holds(request).await.expect("a page").into_inner();
+        (page.holds, page.next_cursor)
+    })
+    .await
 }
 
 /// Key, limit, kind and units of a hold.

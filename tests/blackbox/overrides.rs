@@ -3,14 +3,12 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::json;
-use weir::proto::{
-    CheckAllRequest, CheckBatchRequest, CheckResponse, EndOverrideRequest, Override, SetOverrideRequest,
-    SetOverrideResponse, admin_client::AdminClient, r#override::Change,
-};
+use weir::proto::{CheckAllRequest, CheckBatchRequest, CheckResponse, Override, r#override::Change};
 
 use crate::support::{
     Folder, Server, eventually, finish,
     http::Client,
+    overrides::{end, over, set, try_set},
     requests::{check, gcra, peek, short, with_limits},
     reservations::{reserve, wanted},
     server::Setup,
@@ -26,22 +24,6 @@ schema:
         children: { trade: { limits: [{ fixed_window: { count: 4, period: 1d }, name: trades }] } }
 ";
 pub const TRADE: [&str; 3] = ["user", "alex", "trade"];
-
-pub fn over(key: &[&str], change: Change) -> Override {
-    let key = key.iter().map(ToString::to_string).collect();
-    Override { key, change: Some(change), reason: "a test".to_owned(), ..Default::default() }
-}
-
-pub async fn set(server: &Server, one: Override) -> SetOverrideResponse {
-    let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
-    AdminClient::new(server.channel().await).set_override(request).await.expect("an answer").into_inner()
-}
-
-pub async fn end(server: &Server, key: &[&str]) -> bool {
-    let request = EndOverrideRequest { key: key.iter().map(ToString::to_string).collect(), ..Default::default() };
-    let answer = AdminClient::new(server.channel().await).end_override(request).await.expect("an answer");
-    answer.into_inner().ended.is_some()
-}
 
 /// Returns the limit of each level.
 async fn limits(server: &Server, key: &[&str]) -> Vec<u64> {
@@ -84,9 +66,7 @@ async fn an_override_changes_limits_and_keeps_their_counts_and_a_reload_keeps_it
 async fn a_ban_refuses_on_every_surface_and_charges_nothing() {
     let server = Server::with_policy(POLICY);
     let one = Override { reason: "scraping".to_owned(), ..over(&["user", "alex"], Change::Ban(true)) };
-    let ttl = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
-    let request = SetOverrideRequest { r#override: Some(one), ttl, dry_run: false };
-    AdminClient::new(server.channel().await).set_override(request).await.expect("it is set");
+    try_set(&server, one, Some(3_600)).await.expect("it is set");
     let is_refused = |answer: &CheckResponse| {
         let retry = answer.retry_after.is_some_and(|retry| (3_500..=3_600).contains(&retry.seconds));
         !answer.allowed && retry && !answer.never && answer.ban_reason == "scraping" && answer.levels.is_empty()

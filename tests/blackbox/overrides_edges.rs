@@ -6,9 +6,10 @@ use weir::proto::{
 };
 
 use crate::{
-    overrides::{POLICY, TRADE, end, over, set},
+    overrides::{POLICY, TRADE},
     support::{
         Folder, Server,
+        overrides::{end, over, set},
         requests::{peek, refusal},
         reservations::{commit, reserve, settled, wanted},
         run,

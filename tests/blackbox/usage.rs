@@ -12,9 +12,12 @@ use weir::proto::{
     admin_client::AdminClient, r#override::Change, rate_limiter_client::RateLimiterClient,
 };
 
-use crate::{
+use crate::support::{
+    Server,
+    http::Client,
     overrides::{over, set},
-    support::{Server, http::Client, requests::check, server::Setup},
+    requests::{all_pages, check},
+    server::Setup,
 };
 
 const POLICY: &str = "
@@ -45,15 +48,11 @@ async fn page(channel: &Channel, request: ListKeysRequest) -> ListKeysResponse {
 
 /// Returns all pages of a request.
 async fn all(channel: &Channel, request: ListKeysRequest) -> Vec<KeyUsage> {
-    let (mut keys, mut request) = (Vec::new(), request);
-    loop {
-        let ListKeysResponse { keys: found, next_cursor } = page(channel, request.clone()).await;
-        keys.extend(found);
-        request.cursor = next_cursor;
-        if request.cursor.is_empty() {
-            return keys;
-        }
-    }
+    all_pages(async |cursor| {
+        let page = page(channel, ListKeysRequest { cursor, ..request.clone() }).await;
+        (page.keys, page.next_cursor)
+    })
+    .await
 }
 
 fn prefix(segments: &[&str]) -> ListKeysRequest {

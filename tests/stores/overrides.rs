@@ -6,10 +6,10 @@ use std::{
 };
 
 use futures_util::future::{join, join_all};
-use tonic::{Code, Status};
+use tonic::Code;
 use weir::proto::{
-    CheckRequest, EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest,
-    admin_client::AdminClient, r#override::Change,
+    CheckRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest, admin_client::AdminClient,
+    r#override::Change,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
@@ -17,7 +17,8 @@ use crate::{
     service::{patient, replicas, runtime, window},
     support::{
         Server, eventually_async, in_time,
-        requests::{check, peek},
+        overrides::{end, over, set, try_set},
+        requests::{all_pages, check, peek},
         reservations::{HOUR, commit, extend, left, reserve, settled, wanted},
     },
 };
@@ -29,20 +30,8 @@ schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1000000, 
 /// Time until a change must be in force on every replica: a second, plus a margin for a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
-async fn set(server: &Server, user: &str, change: Change, seconds: Option<i64>) {
-    try_set(server, user, change, seconds).await.expect("it is set");
-}
-
-async fn try_set(server: &Server, user: &str, change: Change, seconds: Option<i64>) -> Result<(), Status> {
-    let one = Override {
-        key: vec!["user".to_owned(), user.to_owned()],
-        change: Some(change),
-        reason: "a test".to_owned(),
-        ..Default::default()
-    };
-    let ttl = seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 });
-    let request = SetOverrideRequest { r#override: Some(one), ttl, dry_run: false };
-    AdminClient::new(server.channel().await).set_override(request).await.map(drop)
+async fn set_user(server: &Server, user: &str, change: Change, seconds: Option<i64>) {
+    try_set(server, over(&["user", user], change), seconds).await.expect("it is set");
 }
 
 async fn is_banned(server: &Server, user: &str) -> bool {
@@ -62,7 +51,7 @@ fn replicas_share_overrides(url: &str) {
         let mut slowest = Duration::ZERO;
         for (number, service) in services.iter().enumerate() {
             let user = number.to_string();
-            set(service, &user, Change::Ban(true), None).await;
+            set_user(service, &user, Change::Ban(true), None).await;
             assert!(is_banned(service, &user).await, "on the replica that has set it");
             let since = Instant::now();
             for other in &services {
@@ -75,8 +64,7 @@ fn replicas_share_overrides(url: &str) {
         let late = patient(url).policy(POLICY).start();
         assert!(is_banned(&late, "0").await, "on a replica that starts later, from its first answer on");
         assert_eq!(overrides(&late).await.len(), services.len());
-        let end = EndOverrideRequest { key: vec!["user".to_owned(), "0".to_owned()], ..Default::default() };
-        AdminClient::new(late.channel().await).end_override(end).await.expect("it ends");
+        assert!(end(&late, &["user", "0"]).await);
         for service in &services {
             eventually_async("it has ended", async || (!is_banned(service, "0").await).then_some(())).await;
         }
@@ -104,14 +92,15 @@ fn a_change_while_the_slot_of_the_overrides_moves_is_not_lost() {
     let slot = cluster.slot(b"weir:{overrides}");
     let master = cluster.masters().into_iter().find(|node| *node != cluster.owner(slot)).expect("another");
     runtime().block_on(async {
-        set(&impatient, "a", Change::Ban(true), None).await;
+        set_user(&impatient, "a", Change::Ban(true), None).await;
         let migration = cluster.begin_migration(slot, master);
         assert_eq!(migration.move_some("1"), 1, "of two keys");
-        let refused = try_set(&impatient, "b", Change::Ban(true), None).await.expect_err("half of it has moved");
+        let refused =
+            try_set(&impatient, over(&["user", "b"], Change::Ban(true)), None).await.expect_err("half of it has moved");
         assert_eq!(refused.code(), Code::Unavailable);
         while migration.move_some("1") > 0 {}
         migration.finish();
-        set(&impatient, "b", Change::Ban(true), None).await;
+        set_user(&impatient, "b", Change::Ban(true), None).await;
         for service in [&impatient, &other] {
             for user in ["a", "b"] {
                 eventually_async("it is in force", async || is_banned(service, user).await.then_some(())).await;
@@ -128,11 +117,11 @@ fn overrides_without_their_log_are_in_force_on_a_replica_that_starts() {
     let redis = Redis::start(Options::socket());
     let first = patient(&redis.url()).policy(POLICY).start();
     runtime().block_on(async {
-        set(&first, "a", Change::Ban(true), None).await;
+        set_user(&first, "a", Change::Ban(true), None).await;
         redis.command(&["DEL", "weir:{overrides}:log"]);
         let second = patient(&redis.url()).policy(POLICY).start();
         assert!(is_banned(&second, "a").await);
-        set(&second, "b", Change::Ban(true), None).await;
+        set_user(&second, "b", Change::Ban(true), None).await;
         for service in [&first, &second] {
             eventually_async("it is in force", async || is_banned(service, "b").await.then_some(())).await;
             assert!(is_banned(service, "a").await);
@@ -146,8 +135,8 @@ fn overrides_stay_and_end_in_time_while_the_store_is_away() {
     let start = |_| patient(&redis.url()).policy(POLICY).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").start();
     let services: Vec<_> = (0..3).map(start).collect();
     runtime().block_on(async {
-        set(&services[0], "short", Change::Ban(true), Some(6)).await;
-        set(&services[0], "long", Change::Ban(true), None).await;
+        set_user(&services[0], "short", Change::Ban(true), Some(6)).await;
+        set_user(&services[0], "long", Change::Ban(true), None).await;
         let until = Instant::now() + Duration::from_secs(6);
         for service in &services {
             eventually_async("it is in force", async || is_banned(service, "long").await.then_some(())).await;
@@ -178,10 +167,11 @@ fn store_errors_are_reported_and_an_end_is_stored_later() {
     let service = patient(&redis.url()).policy(POLICY).start();
     let refuse_writes = |replicas: &str| redis.command(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
     runtime().block_on(async {
-        set(&service, "short", Change::Ban(true), Some(5)).await;
+        set_user(&service, "short", Change::Ban(true), Some(5)).await;
         refuse_writes("1");
         for _ in 0..2 {
-            let refused = try_set(&service, "other", Change::Ban(true), None).await.expect_err("it is refused");
+            let refused =
+                try_set(&service, over(&["user", "other"], Change::Ban(true)), None).await.expect_err("it is refused");
             assert_eq!(refused.code(), Code::Unavailable);
             assert!(refused.message().starts_with("the store answers with an error: NOREPLICAS"), "{refused}");
         }
@@ -201,14 +191,24 @@ fn store_errors_are_reported_and_an_end_is_stored_later() {
         assert_eq!(end.actor, "weir (its end)");
 
         for user in ["alex", "sam"] {
-            set(&service, user, Change::Ban(true), None).await;
+            set_user(&service, user, Change::Ban(true), None).await;
         }
         redis.command(&["FLUSHALL"]);
         eventually_async("they are lost", async || (!is_banned(&service, "alex").await).then_some(())).await;
         service.wait_for_log("the stored overrides were lost: 2 are no longer in force");
-        set(&service, "alex", Change::Ban(true), None).await;
+        set_user(&service, "alex", Change::Ban(true), None).await;
         assert!(is_banned(&service, "alex").await);
     });
+}
+
+/// Returns the overrides that were set, the last one first, from the audit log in pages of this size.
+async fn audited(server: &Server, page_size: u32) -> Vec<Override> {
+    let mut admin = AdminClient::new(server.channel().await);
+    let events = all_pages(async |cursor| {
+        let page = admin.list_audit(ListAuditRequest { page_size, cursor }).await.expect("a page").into_inner();
+        (page.events, page.next_cursor)
+    });
+    events.await.into_iter().filter_map(|event| event.after).collect()
 }
 
 /// The replies of Redis are bounded to 16 MiB.
@@ -220,25 +220,12 @@ fn the_audit_log_of_large_overrides_is_read_in_parts() {
         // A quotation mark takes two bytes in the stored form.
         let long = |number: usize| vec![format!("{number:03}{}", "\"".repeat(1_021)); 32];
         const COUNT: usize = 150;
-        let mut admin = AdminClient::new(service.channel().await);
         for number in 0..COUNT {
-            let (key, change, reason) = (long(number), Some(Change::Ban(true)), "a test".to_owned());
-            let one = Override { key, change, reason, ..Default::default() };
-            let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
-            admin.set_override(request).await.expect("it is set");
+            set(&service, over(&long(number), Change::Ban(true))).await;
         }
-        let (mut numbers, mut cursor) = (Vec::new(), String::new());
-        loop {
-            let request = ListAuditRequest { page_size: 1_000, cursor };
-            let page = admin.list_audit(request).await.expect("a page").into_inner();
-            let keys = page.events.into_iter().filter_map(|event| event.after).map(|after| after.key);
-            numbers.extend(keys.map(|key| key[0][..3].parse::<usize>().expect("a number")));
-            cursor = page.next_cursor;
-            if cursor.is_empty() {
-                break;
-            }
-        }
-        assert!(numbers.into_iter().eq((0..COUNT).rev()));
+        let numbers =
+            audited(&service, 1_000).await.into_iter().map(|one| one.key[0][..3].parse::<usize>().expect("a number"));
+        assert!(numbers.eq((0..COUNT).rev()));
     });
 }
 
@@ -273,12 +260,7 @@ fn no_answered_change_is_missing_in_the_audit_log_after_a_kill() {
             setting.push(tokio::spawn(async move {
                 let mut answered = Vec::new();
                 for round in 0..200 {
-                    let one = Override {
-                        key: vec!["user".to_owned(), format!("{number}-{round}")],
-                        change: Some(Change::Factor(2.0)),
-                        reason: "a test".to_owned(),
-                        ..Default::default()
-                    };
+                    let one = over(&["user", &format!("{number}-{round}")], Change::Factor(2.0));
                     let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
                     match admin.clone().set_override(request).await {
                         Ok(answer) => answered.extend(answer.into_inner().r#override.map(|set| set.id)),
@@ -296,17 +278,7 @@ fn no_answered_change_is_missing_in_the_audit_log_after_a_kill() {
             answered.extend(setting.await.expect("it ends"));
         }
         assert!(answered.len() >= 300);
-        let (mut logged, mut cursor) = (Vec::new(), String::new());
-        loop {
-            let request = ListAuditRequest { cursor, ..Default::default() };
-            let mut admin = AdminClient::new(reader.channel().await);
-            let page = admin.list_audit(request).await.expect("an answer").into_inner();
-            logged.extend(page.events.into_iter().filter_map(|event| event.after.map(|after| after.id)));
-            cursor = page.next_cursor;
-            if cursor.is_empty() {
-                break;
-            }
-        }
+        let logged: Vec<_> = audited(&reader, 0).await.into_iter().map(|one| one.id).collect();
         let missing: Vec<_> = answered.iter().filter(|id| !logged.contains(id)).collect();
         assert!(missing.is_empty(), "{missing:?}");
     });
@@ -329,7 +301,7 @@ fn a_ban_holds_under_load() {
     };
     let ban = async {
         eventually_async("all ask", async || (asking.load(Ordering::Relaxed) == services.len()).then_some(())).await;
-        set(&services[0], "alex", Change::Ban(true), None).await;
+        set_user(&services[0], "alex", Change::Ban(true), None).await;
     };
     runtime().block_on(in_time("all are banned", join(join_all(services.iter().map(load)), ban)));
 }
@@ -344,17 +316,8 @@ async fn answers_are_found_under_any_override(url: &str) {
     let service = patient(url).policy(&policy).start();
     let mut client = service.client().await;
     let key = ["tenants", "vip"];
-    let lift = async || {
-        let change = Some(Change::Unlimited(true));
-        let one =
-            Override { key: key.map(str::to_owned).into(), change, reason: "a test".to_owned(), ..Default::default() };
-        let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
-        AdminClient::new(service.channel().await).set_override(request).await.expect("it is set");
-    };
-    let end = async || {
-        let request = EndOverrideRequest { key: key.map(str::to_owned).into(), ..Default::default() };
-        AdminClient::new(service.channel().await).end_override(request).await.expect("it ends");
-    };
+    let lift = async || set(&service, over(&key, Change::Unlimited(true))).await;
+    let end = async || assert!(end(&service, &key).await);
     lift().await;
     let hold = reserve(&mut client, wanted(&key, 3, HOUR)).await.hold;
     extend(&mut client, &hold, HOUR).await.expect("it is there");

@@ -1,16 +1,14 @@
 //! Reservations in a shared store: made on one replica, settled on another.
 
 use tonic::Code;
-use weir::proto::{
-    EndOverrideRequest, OnExpiry, Override, ReserveRequest, ResetRequest, SetOverrideRequest,
-    admin_client::AdminClient, r#override::Change,
-};
+use weir::proto::{OnExpiry, ReserveRequest, ResetRequest, r#override::Change};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
     service::{patient, replicas, runtime, window},
     support::{
         Server, eventually_async,
+        overrides::{end, over, set},
         reservations::{HOUR, cancel, commit, crowd, extend, left, most_overage, reserve, settled, wanted},
     },
 };
@@ -98,15 +96,8 @@ async fn reservations_are_settled_under_another_period(url: &str) {
     let extended = reserve(&mut client, extended).await.hold;
     assert_eq!(left(&mut client, &TENANT).await, 4);
 
-    let mut admin = AdminClient::new(service.channel().await);
-    let one = Override {
-        key: vec!["tenant".to_owned()],
-        change: Some(Change::Limits("{ fixed_window: { count: 50, period: 27d } }".to_owned())),
-        reason: "a test".to_owned(),
-        ..Override::default()
-    };
-    let request = SetOverrideRequest { r#override: Some(one), ..SetOverrideRequest::default() };
-    admin.set_override(request).await.expect("it is set");
+    let other_period = Change::Limits("{ fixed_window: { count: 50, period: 27d } }".to_owned());
+    set(&service, over(&["tenant"], other_period)).await;
     assert_eq!(left(&mut client, &TENANT).await, 50);
     let under = reserve(&mut client, wanted(&TENANT, 9, HOUR)).await.hold;
     assert_eq!(commit(&mut client, &under, Some(4)).await.expect("settled"), settled(4, 5, 0));
@@ -115,8 +106,7 @@ async fn reservations_are_settled_under_another_period(url: &str) {
     extend(&mut client, &extended, HOUR).await.expect("extended");
     assert_eq!(left(&mut client, &TENANT).await, 46, "only what was reserved under the override");
 
-    let end = EndOverrideRequest { key: vec!["tenant".to_owned()], ..EndOverrideRequest::default() };
-    admin.end_override(end).await.expect("it ends");
+    assert!(end(&service, &["tenant"]).await);
     assert_eq!(left(&mut client, &TENANT).await, 8, "one is used, one is reserved");
     assert_eq!(commit(&mut client, &extended, Some(2)).await.expect("settled"), settled(2, 0, 1));
     for key in [&TENANT[..1], &TENANT] {

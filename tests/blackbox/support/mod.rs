@@ -8,6 +8,7 @@ pub mod gateway;
 pub mod grpc_server;
 pub mod http;
 mod load;
+pub mod overrides;
 pub mod pki;
 pub mod plain;
 pub mod quotas;

@@ -78,3 +78,16 @@ pub fn was_never_sent(status: &Status) -> bool {
             || cause.downcast_ref::<h2::Error>().is_some_and(is_goaway)
     })
 }
+
+/// Returns what all pages contain. `page` returns one page and the cursor of the next one.
+pub async fn all_pages<T>(mut page: impl AsyncFnMut(String) -> (Vec<T>, String)) -> Vec<T> {
+    let (mut all, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let (found, next) = page(cursor).await;
+        all.extend(found);
+        if next.is_empty() {
+            return all;
+        }
+        cursor = next;
+    }
+}
