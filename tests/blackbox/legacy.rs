@@ -4,47 +4,11 @@ use serde_json::{Value, json};
 use weir::proto::{LegacyBucket, Limit, limit::Algorithm};
 
 use crate::support::{
-    Folder, Run, Server,
+    Server,
     http::Client,
     requests::{check, limit, refusal, with_limits},
-    run, run_with,
+    run_with,
 };
-
-/// Runs `weir limits explain` for a node with these limits.
-fn explained(limits: &str) -> Run {
-    let dir = Folder::new();
-    let path = dir.write("limits.yaml", format!("schema:\n  note:\n    limits:\n{limits}"));
-    run(&["limits", "explain", &path, "note"])
-}
-
-#[test]
-fn policies_accept_legacy_buckets() {
-    let output = explained(
-        "      - { max: 10, duration: 10000 }\n      - { size: 60, dripRate: 250, dripSize: 2 }\n      - max: 300\n        \
-         duration: 3600000\n        minInterval: 1500\n        name: posts\n      - { min_interval: 250, shadow: true }\n",
-    );
-    assert_eq!((output.code, output.err.as_str()), (0, ""));
-    for line in [
-        "note#leaky_bucket0: leaky_bucket { size: 10 }; counted as `pleaky_bucket1000000#0`",
-        "note#leaky_bucket1: leaky_bucket { size: 60, drip_size: 2, drip_rate: 250ms }; counted as",
-        "posts: leaky_bucket { size: 300, drip_rate: 12s }; counted as `pleaky_bucket12000000=posts`",
-        "note#leaky_bucket3: leaky_bucket { size: 1, drip_rate: 250ms }, shadow; counted as",
-        "posts-interval: gcra { burst: 0, count: 1, period: 1500ms }; counted as `pgcra=posts-interval`",
-    ] {
-        assert!(output.out.contains(line), "{line}\n{}", output.out);
-    }
-}
-
-#[test]
-fn errors_in_legacy_buckets_have_file_line_and_column() {
-    let output = explained("      - max: 10\n        duration: 10s\n");
-    assert_eq!(output.code, 2);
-    assert!(
-        output.err.contains("limits.yaml:5:19: duration must be a number of milliseconds here, not `10s`"),
-        "{}",
-        output.err
-    );
-}
 
 #[test]
 fn traces_accept_legacy_buckets() {
@@ -64,21 +28,6 @@ fn traces_accept_legacy_buckets() {
     assert_eq!(output(1), (vec![true, false], json!(1), Value::Null));
     assert_eq!(output(2), (vec![true, true], Value::Null, Value::Null));
     assert_eq!(output(3), (vec![], Value::Null, json!("limits[0].duration")));
-}
-
-#[test]
-fn policies_accept_the_names_of_o1s() {
-    let output = explained(
-        "      - { maxOcurrences: 1, limitDuration: 5, durationResolution: 1 }\n      - maxOcurrences: 5\n        \
-         limitDuration: 3600\n        durationResolution: 600\n        name: hourly\n",
-    );
-    assert_eq!((output.code, output.err.as_str()), (0, ""));
-    for line in [
-        "note#sliding_buckets0: sliding_buckets { count: 1, period: 5s, resolution: 1s }; counted as",
-        "hourly: sliding_buckets { count: 5, period: 1h, resolution: 10m }; counted as",
-    ] {
-        assert!(output.out.contains(line), "{line}\n{}", output.out);
-    }
 }
 
 fn bucket(bucket: LegacyBucket) -> Limit {
