@@ -1,7 +1,7 @@
 //! Usage by key: `ListKeys` and `weir keys`, in memory.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     time::{Duration, Instant},
 };
 
@@ -147,41 +147,6 @@ async fn prefixes_are_whole_segments_of_one_domain_or_all() {
         .expect("a connection")
         .post("/v1/admin/list_keys", &json!({ "prefix": ["long"] }));
     assert_eq!((listed.status, &listed.json()["keys"][0]["hashed"]), (200, &json!([1])));
-}
-
-#[tokio::test]
-async fn pages_hold_every_key_exactly_once_and_survive_removals() {
-    const KEYS: usize = 5_000;
-    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_REQUESTS_PER_SECOND", "0").start();
-    let channel = server.channel().await;
-    let key = |number: usize| of(&["long", &format!("k{number}")], 1);
-    for first in (0..KEYS).step_by(1_000) {
-        spend(&channel, (first..first + 1_000).map(key).collect()).await;
-    }
-    for page_size in [0, 7, 1_000] {
-        let keys = all(&channel, ListKeysRequest { page_size, ..prefix(&["long"]) }).await;
-        let distinct: BTreeSet<_> = keys.iter().map(|row| &row.key[1]).collect();
-        assert_eq!((keys.len(), distinct.len()), (KEYS, KEYS), "pages of {page_size}");
-    }
-    // Every second key is removed during the scan; those that stay are all listed.
-    let mut request = ListKeysRequest { page_size: 500, ..prefix(&["long"]) };
-    let (mut seen, mut removed) = (BTreeMap::<String, usize>::new(), (0..KEYS).step_by(2));
-    loop {
-        let ListKeysResponse { keys, next_cursor } = page(&channel, request.clone()).await;
-        assert!(keys.len() <= 500);
-        keys.into_iter().for_each(|row| *seen.entry(row.key[1].clone()).or_default() += 1);
-        for number in removed.by_ref().take(200) {
-            let reset = weir::proto::ResetRequest { key: key(number).key, ..Default::default() };
-            RateLimiterClient::new(channel.clone()).reset(reset).await.expect("a reset");
-        }
-        request.cursor = next_cursor;
-        if request.cursor.is_empty() {
-            break;
-        }
-    }
-    for number in (1..KEYS).step_by(2) {
-        assert!(seen.contains_key(&format!("k{number}")), "k{number} lives through the scan");
-    }
 }
 
 #[tokio::test]

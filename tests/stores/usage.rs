@@ -1,4 +1,4 @@
-//! The contents of shared stores, listed page by page by different replicas.
+//! The contents of stores, listed page by page by different replicas.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ async fn lists_everything(services: &[Server]) {
     assert_eq!(times(&keys).into_keys().collect::<Vec<_>>(), [("user/one/t7".to_owned(), "c")]);
 
     // Listing charges nothing, and shows the same numbers as a preview.
-    let mut client = RateLimiterClient::new(replicas[1].clone());
+    let mut client = RateLimiterClient::new(replicas[services.len() - 1].clone());
     let reserve = ReserveRequest {
         check: Some(CheckRequest { cost: Some(4), ..user(3) }),
         ttl: Some(prost_types::Duration { seconds: 3_600, nanos: 0 }),
@@ -173,6 +173,11 @@ fn keys_whose_slot_moves_while_they_are_listed_are_listed() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let services: Vec<_> = (0..2).map(|_| patient(&cluster.url()).policy(&policy()).start()).collect();
     runtime().block_on(lists_what_moves(&cluster, &services));
+}
+
+#[test]
+fn keys_in_memory_are_listed_once() {
+    runtime().block_on(lists_everything(&[patient("memory").policy(&policy()).start()]));
 }
 
 #[test]
