@@ -8,7 +8,7 @@ use weir_test_redis::{Options, Server as Redis};
 use crate::support::{
     Folder, Server, eventually_async,
     requests::{check, gcra, refusal, with_limits},
-    reservations::{Client, HOUR, cancel, commit, crowd, extend, left, millis, most_overage, reserve, settled, wanted},
+    reservations::{Client, HOUR, cancel, commit, extend, left, millis, reserve, settled, wanted},
     server::Setup,
 };
 
@@ -335,23 +335,6 @@ async fn another_replica_settles_after_a_restart_and_an_outage_is_an_error() {
     assert_eq!(commit(&mut client, &answer.hold, Some(30)).await.expect("an answer"), nothing);
     assert!(cancel(&mut client, &answer.hold).await.expect("an answer").degraded);
     assert!(extend(&mut client, &answer.hold, HOUR).await.expect("an answer").degraded);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_clients_spend_no_more_than_the_limit_and_their_overage() {
-    const QUOTA: u64 = 400_000;
-    // Less than a unit refills during the test.
-    let limit =
-        |units, daily| format!("limits: [{{ token_bucket: {{ capacity: {units}, count: {daily}, period: 1d }} }}]");
-    let (all, each) = (limit(10 * QUOTA, 1_000), limit(QUOTA, 100));
-    let policy = format!("schema: {{ a: {{ {all}, children: {{ b: {{ {each} }} }} }} }}");
-    let server = [Server::with_policy(&policy)];
-    let spent = crowd(&server, &["a", "b"]).await;
-    assert!(spent.charged - spent.overage <= QUOTA, "what was reserved is within the quota: {spent:?}");
-    assert!((QUOTA / 2..=QUOTA + most_overage()).contains(&spent.charged), "{spent:?}");
-    let mut client = server[0].client().await;
-    assert_eq!(left(&mut client, &["a"]).await, 10 * QUOTA - spent.charged, "each unit is charged once");
-    assert_eq!(left(&mut client, &["a", "b"]).await, QUOTA.saturating_sub(spent.charged));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

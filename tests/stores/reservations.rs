@@ -1,21 +1,32 @@
 //! Reservations in a shared store: made on one replica, settled on another.
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use tonic::Code;
 use weir::proto::{OnExpiry, ReserveRequest, ResetRequest, r#override::Change};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
-    service::{patient, replicas, runtime, window},
+    service::{REPLICAS, patient, runtime, window},
     support::{
         Server, eventually_async,
         overrides::{end, over, set},
-        reservations::{HOUR, cancel, commit, crowd, extend, left, most_overage, reserve, settled, wanted},
+        reservations::{HOUR, cancel, commit, extend, left, reserve, settled, wanted},
     },
 };
 
 const TENANT: [&str; 2] = ["tenant", "acme"];
 const USER: [&str; 3] = ["tenant", "acme", "alex"];
 const PLENTY: u64 = 100_000_000;
+/// Timeout of a crowd.
+const TIMEOUT: Duration = Duration::from_secs(120);
+const CLIENTS: usize = 64;
+/// Units that each client of a crowd reserves, and the most that it uses.
+const ESTIMATE: i64 = 2_000;
+const MOST: i64 = 5_000;
 
 /// Makes a policy: tenants have plenty of units, each of their users has this limit.
 fn policy(limit: &str) -> String {
@@ -149,10 +160,69 @@ fn on_a_cluster_replicas_settle_each_others_reservations() {
     });
 }
 
+/// The totals of a crowd.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    charged: u64,
+    /// Units charged beyond the reserved ones.
+    overage: u64,
+    refused: u64,
+}
+
+/// Runs clients that reserve [`ESTIMATE`] units of a key, spread over the services, and use 300 to [`MOST`], until the
+/// limit refuses them. Some cancel; all settle twice.
+async fn crowd(services: &[Server], key: &[&str]) -> Spent {
+    let clients = (0..CLIENTS).map(|number| one(&services[number % services.len()], key, number as u64));
+    let spent = tokio::time::timeout(TIMEOUT, join_all(clients)).await.expect("in time");
+    spent.into_iter().fold(Spent::default(), |all, one| Spent {
+        charged: all.charged + one.charged,
+        overage: all.overage + one.overage,
+        refused: all.refused + one.refused,
+    })
+}
+
+/// Returns the most units by which a crowd may exceed a limit: each client has one reservation, and its highest
+/// overage.
+fn most_overage() -> u64 {
+    CLIENTS as u64 * (MOST - ESTIMATE).unsigned_abs()
+}
+
+async fn one(service: &Server, key: &[&str], seed: u64) -> Spent {
+    let (mut client, mut rng) = (service.client().await, ChaCha8Rng::seed_from_u64(seed));
+    let mut spent = Spent::default();
+    while spent.refused < 3 {
+        let answer = reserve(&mut client, wanted(key, ESTIMATE, HOUR)).await;
+        let decision = answer.decision.expect("a decision");
+        assert!(!decision.degraded, "{decision:?}");
+        if !decision.allowed {
+            spent.refused += 1;
+            continue;
+        }
+        if rng.random_ratio(1, 8) {
+            for _ in 0..2 {
+                let cancelled = cancel(&mut client, &answer.hold).await.expect("settled");
+                assert_eq!((cancelled.charged, cancelled.refunded), (0, ESTIMATE));
+            }
+            continue;
+        }
+        let actual = rng.random_range(300..=MOST);
+        let (refunded, overage) = ((ESTIMATE - actual).max(0), (actual - ESTIMATE).max(0).unsigned_abs());
+        for actual in [actual, ESTIMATE] {
+            let answer = commit(&mut client, &answer.hold, Some(actual)).await.expect("settled");
+            assert_eq!((answer.refunded, answer.overage), (refunded, overage));
+        }
+        spent.charged += actual.unsigned_abs();
+        spent.overage += overage;
+    }
+    spent
+}
+
 /// 64 clients reserve concurrently and use fewer or more units.
 fn never_above_a_quota_but_for_the_overage(url: &str) {
     const QUOTA: u64 = 400_000;
-    let services = replicas(url, &policy(&window(QUOTA)));
+    // In memory replicas share nothing.
+    let count = if url == "memory" { 1 } else { REPLICAS };
+    let services: Vec<_> = (0..count).map(|_| patient(url).policy(&policy(&window(QUOTA))).start()).collect();
     runtime().block_on(async {
         let spent = crowd(&services, &USER).await;
         println!("{spent:?} of {QUOTA}");
@@ -165,6 +235,11 @@ fn never_above_a_quota_but_for_the_overage(url: &str) {
 }
 
 #[test]
+fn in_memory_64_clients_spend_no_more_than_the_quota_and_their_overage() {
+    never_above_a_quota_but_for_the_overage("memory");
+}
+
+#[test]
 fn on_redis_64_clients_spend_no_more_than_the_quota_and_their_overage() {
     never_above_a_quota_but_for_the_overage(&Redis::start(Options::socket()).url());
 }
@@ -172,21 +247,4 @@ fn on_redis_64_clients_spend_no_more_than_the_quota_and_their_overage() {
 #[test]
 fn on_a_cluster_64_clients_spend_no_more_than_the_quota_and_their_overage() {
     never_above_a_quota_but_for_the_overage(&Cluster::start(&ClusterOptions::default()).url());
-}
-
-#[test]
-fn a_restart_of_every_replica_keeps_reservations() {
-    let redis = Redis::start(Options::socket());
-    let start = || patient(&redis.url()).policy(&policy(BUCKET)).start();
-    let first: Server = start();
-    let runtime = runtime();
-    let hold = runtime.block_on(async { reserve(&mut first.client().await, wanted(&USER, 200, HOUR)).await.hold });
-    drop(first);
-    let second = start();
-    runtime.block_on(async {
-        let mut client = second.client().await;
-        assert_eq!(left(&mut client, &USER).await, 800);
-        assert_eq!(commit(&mut client, &hold, Some(1)).await.expect("settled"), settled(1, 199, 0));
-        assert_eq!(left(&mut client, &USER).await, 999);
-    });
 }
