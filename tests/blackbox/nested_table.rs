@@ -63,11 +63,6 @@ fn assert_same(ours: &[Row], theirs: &[Row]) {
 }
 
 #[test]
-fn the_published_table_has_101_rows() {
-    assert_eq!(published().len(), 101);
-}
-
-#[test]
 fn independent_charging_reproduces_the_published_table() {
     assert_same(&simulated(LIMITS, Some("independent")), &published());
 }

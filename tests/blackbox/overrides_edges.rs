@@ -1,4 +1,4 @@
-//! Overrides: their bounds, pages of many and of large ones, and reservations that they meet.
+//! Overrides: their bounds, and pages of many and of large ones.
 
 use tonic::Code;
 use weir::proto::{
@@ -6,42 +6,15 @@ use weir::proto::{
 };
 
 use crate::{
-    overrides::{POLICY, TRADE},
+    overrides::POLICY,
     support::{
         Folder, Server,
-        overrides::{end, over, set},
-        requests::{peek, refusal},
-        reservations::{commit, reserve, settled, wanted},
+        overrides::{over, set},
+        requests::refusal,
         run,
         server::Setup,
     },
 };
-
-#[tokio::test]
-async fn a_reservation_is_settled_under_any_override() {
-    let server = Server::with_policy(POLICY);
-    let mut client = server.client().await;
-    // Another period gives each limit another state.
-    let other_periods = "{ fixed_window: { count: 50, period: 2d } }".to_owned();
-    for (change, actual) in [
-        (Change::Limits(other_periods.clone()), 1),
-        (Change::Ban(true), 1),
-        (Change::Unlimited(true), 0),
-        (Change::Factor(0.5), 0),
-    ] {
-        let hold = reserve(&mut client, wanted(&TRADE, 2, 60_000)).await.hold;
-        assert!(!hold.is_empty());
-        set(&server, over(&["user", "alex"], change.clone())).await;
-        assert_eq!(commit(&mut client, &hold, Some(actual)).await.expect("settled"), settled(actual, 2 - actual, 0));
-        assert!(end(&server, &["user", "alex"]).await);
-    }
-    assert_eq!(server.check(peek(&TRADE)).await.remaining, 2, "one was used of the first two");
-    set(&server, over(&["user", "alex"], Change::Limits(other_periods))).await;
-    let hold = reserve(&mut client, wanted(&TRADE, 2, 60_000)).await.hold;
-    assert!(end(&server, &["user", "alex"]).await);
-    assert_eq!(commit(&mut client, &hold, Some(1)).await.expect("an answer"), settled(1, 1, 0));
-    assert_eq!(server.check(peek(&TRADE)).await.remaining, 2, "nothing is charged to the policy's own limits");
-}
 
 #[tokio::test]
 async fn requests_out_of_bounds_name_the_field() {

@@ -318,6 +318,12 @@ async fn answers_are_found_under_any_override(url: &str) {
     let key = ["tenants", "vip"];
     let lift = async || set(&service, over(&key, Change::Unlimited(true))).await;
     let end = async || assert!(end(&service, &key).await);
+    for change in [Change::Unlimited(true), Change::Ban(true), Change::Factor(0.5)] {
+        let hold = reserve(&mut client, wanted(&key, 3, HOUR)).await.hold;
+        set(&service, over(&key, change)).await;
+        assert_eq!(commit(&mut client, &hold, Some(0)).await.expect("it is there"), settled(0, 3, 0));
+        end().await;
+    }
     lift().await;
     let hold = reserve(&mut client, wanted(&key, 3, HOUR)).await.hold;
     extend(&mut client, &hold, HOUR).await.expect("it is there");
