@@ -12,14 +12,14 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
-use weir::proto::{CheckBatchRequest, ResetRequest};
+use weir::proto::CheckBatchRequest;
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
     Server, eventually,
     http::{self, Answer, Client},
     in_time,
-    requests::{check, open_stream, was_never_sent},
+    requests::{check, open_stream, reset, was_never_sent},
     server::Setup,
 };
 
@@ -293,8 +293,7 @@ async fn checks_above_the_concurrency_limit_are_shed_immediately() {
     let results = client.check_batch(batch).await.expect("its first check is decided").into_inner().results;
     let codes: Vec<_> = results.iter().map(|result| result.error.as_ref().map_or(0, |error| error.code)).collect();
     assert_eq!(codes, [0, Code::ResourceExhausted as i32, 0]);
-    let reset = ResetRequest { key: vec!["user".to_owned()], ..Default::default() };
-    assert_shed(&client.reset(reset).await.expect_err("a reset waits too"));
+    assert_shed(&client.reset(reset(&["user"], false)).await.expect_err("a reset waits too"));
     let stream = client.check_stream(futures_util::stream::iter([check(&["user", "alex"]), check(&["free"])])).await;
     let mut answers = stream.expect("an open stream takes no place").into_inner();
     let answer = answers.message().await.expect("open").expect("an answer");

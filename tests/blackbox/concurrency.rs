@@ -2,14 +2,12 @@
 
 use serde_json::json;
 use tonic::{Code, Status};
-use weir::proto::{
-    CheckAllRequest, CheckBatchRequest, CheckRequest, Concurrency, ReserveRequest, ResetRequest, limit::Algorithm,
-};
+use weir::proto::{CheckAllRequest, CheckBatchRequest, CheckRequest, Concurrency, ReserveRequest, limit::Algorithm};
 
 use crate::support::{
     Folder, Server, eventually_async,
     http::Client as Http,
-    requests::{check, limit, peek, seconds_long, with_limits},
+    requests::{check, limit, peek, reset, seconds_long, with_limits},
     reservations::{Client, HOUR, cancel, commit, extend, left, millis, reserve, settled, wanted},
     server::Setup,
     slots::{crowd, slot},
@@ -193,12 +191,7 @@ async fn slots_survive_resets_and_restarts() {
     let mut first = start();
     let mut client = first.client().await;
     let holds = [taken(&mut client, &ALEX, 5).await, taken(&mut client, &ALEX, 1).await];
-    let tenant = ResetRequest {
-        key: ALEX[..2].iter().map(ToString::to_string).collect(),
-        subtree: true,
-        ..ResetRequest::default()
-    };
-    client.reset(tenant).await.expect("a reset");
+    client.reset(reset(&ALEX[..2], true)).await.expect("a reset");
     assert_eq!(levels_left(&mut client, &ALEX).await[..2], [1, 0], "who holds a slot still runs");
     first.stop();
     let second = start();

@@ -18,7 +18,7 @@ use crate::support::{
     envoy::descriptor,
     eventually_async,
     plain::{Plain, framed},
-    requests::{check, peek, short},
+    requests::{check, peek, reset, short},
     server::Setup,
 };
 
@@ -128,7 +128,7 @@ async fn calls_end_at_their_deadline_and_are_not_executed_past_it() {
     let plain = Plain::connect(&server.grpc).await;
     let _: CheckResponse = plain.call(path::CHECK, &[], message(&alex())).await.message();
     let batch = CheckBatchRequest { checks: vec![alex(); 3] };
-    let reset = ResetRequest { key: alex().key, ..Default::default() };
+    let reset = reset(&alex().key, false);
     let envoy = weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest {
         domain: "other".to_owned(),
         descriptors: vec![descriptor(&["user", "alex"], 1)],
@@ -222,7 +222,7 @@ async fn gzip_requests_are_decompressed() {
     };
     assert_eq!(plain.call(path::SHOULD_RATE_LIMIT, &encoding, gzipped(&envoy)).await.code(), Code::Ok);
     assert_eq!(left(&plain).await, 3);
-    let reset = ResetRequest { key: alex().key, ..Default::default() };
+    let reset = reset(&alex().key, false);
     let answer: ResetResponse = plain.call(path::RESET, &encoding, gzipped(&reset)).await.message();
     assert!(answer.existed);
     let health = plain.call(HEALTH_CHECK, &encoding, gzipped(&HealthCheckRequest::default())).await;

@@ -14,7 +14,7 @@ use crate::{
     support::{
         Server,
         http::Client as Http,
-        requests::{all_pages, check},
+        requests::{all_pages, check, reset},
         reservations::{Client, HOUR, cancel, left, reserve, wanted},
         server::Setup,
     },
@@ -174,7 +174,7 @@ async fn the_owner_of_a_reservation_is_the_client_and_admins_may_reset() {
     assert!(admins.list_holds(by(shop, ListHoldsRequest::default())).await.is_err());
     let holds = admins.list_holds(by(admin, ListHoldsRequest::default())).await.expect("a page").into_inner().holds;
     assert_eq!(holds.iter().map(|hold| (&*hold.owner, hold.units)).collect::<Vec<_>>(), [("shop", 4)]);
-    let reset = || weir::proto::ResetRequest { key: vec!["user".to_owned(), "alex".to_owned()], ..Default::default() };
+    let reset = || reset(&["user", "alex"], false);
     assert_eq!(client.reset(by(shop, reset())).await.expect_err("no role").code(), tonic::Code::PermissionDenied);
     client.reset(by(admin, reset())).await.expect("the role admin includes reset");
 }

@@ -13,7 +13,7 @@ use crate::{
     support::{
         Folder, Killed, Server, eventually, eventually_async,
         http::Client,
-        requests::{check, peek},
+        requests::{check, peek, reset},
         server::Setup,
         weir,
     },
@@ -62,11 +62,7 @@ async fn every_reset_is_audited() {
         ["callers:\n", &caller("ops", "reset, check", &operator, ""), &caller("app", "check", &app, "")].concat();
     let server = Setup::new().policy(POLICY).credentials(&callers).start();
     let mut client = server.client().await;
-    let reset = |key: &[&str]| ResetRequest {
-        domain: "api".to_owned(),
-        key: key.iter().map(|segment| (*segment).to_owned()).collect(),
-        subtree: true,
-    };
+    let reset = |key: &[&str]| ResetRequest { domain: "api".to_owned(), ..reset(key, true) };
     client.reset(by(Some(&operator.token), reset(&["user", "a/b"]))).await.expect("done");
     client.reset(by(Some(&app.token), reset(&["user"]))).await.expect_err("it may not");
     let mut http = Client::connect(&server.http).expect("it accepts connections");

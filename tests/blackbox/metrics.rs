@@ -4,7 +4,7 @@ use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
 
 use crate::support::{
     Server, http,
-    requests::{check, gcra, peek, with_limits},
+    requests::{check, gcra, peek, reset, with_limits},
     server::Setup,
 };
 
@@ -169,8 +169,7 @@ async fn metrics_and_logs_never_contain_keys() {
     let _ = http::get(&server.http, &format!("/{PRIVATE}"));
     let text = server.get("/metrics").1;
     assert!(!text.contains(PRIVATE), "{text}");
-    let key = key.map(str::to_owned).to_vec();
-    let _ = client.reset(ResetRequest { domain: "api".to_owned(), key, subtree: true }).await;
+    let _ = client.reset(ResetRequest { domain: "api".to_owned(), ..reset(&key, true) }).await;
     assert!(!server.get("/metrics").1.contains(PRIVATE));
     // Only the audit line of the reset contains its key.
     server.wait_for_log("reset");

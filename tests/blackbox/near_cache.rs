@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use weir::proto::{CheckRequest, ResetRequest};
+use weir::proto::CheckRequest;
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use weir_test_redis::{Options, Server as Redis};
 
@@ -17,7 +17,7 @@ use crate::support::{
     Server, TIMEOUT,
     envoy::{descriptor, should_rate_limit},
     eventually,
-    requests::{check, peek},
+    requests::{check, peek, reset},
     server::Setup,
 };
 
@@ -99,8 +99,7 @@ async fn local_resets_and_refunds_invalidate_the_cache() {
     assert!(allowed(-1).await);
     assert!(allowed(1).await, "given back");
     assert!(!allowed(1).await);
-    let request = ResetRequest { key: vec!["user".to_owned()], subtree: true, ..Default::default() };
-    server.client().await.reset(request).await.expect("reset");
+    server.client().await.reset(reset(&["user"], true)).await.expect("reset");
     assert!(allowed(1).await, "reset");
     assert!(!allowed(1).await);
     // The new policy has a higher limit.

@@ -15,6 +15,7 @@ use crate::support::{
     gateway::Gateway,
     http,
     pki::channel,
+    requests::reset,
     server::Setup,
 };
 
@@ -78,8 +79,7 @@ async fn policy_files_and_a_password_are_used() {
 
     let long = "v".repeat(2 << 20);
     assert_eq!(code(server.channel().await, &["other", &long]).await, Code::Ok as i32, "gRPC's bound in Go is 4 MiB");
-    let key = ["k", "v"].map(str::to_owned).to_vec();
-    let reset = ResetRequest { domain: "default/eg/http".to_owned(), key, subtree: false };
+    let reset = ResetRequest { domain: "default/eg/http".to_owned(), ..reset(&["k", "v"], false) };
     let rejected = server.client().await.reset(reset).await.expect_err("envoyproxy/ratelimit has no resets");
     assert_eq!(rejected.code(), tonic::Code::PermissionDenied);
 }

@@ -2,12 +2,12 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use tonic::{Code, Status};
-use weir::proto::{CheckRequest, CommitResponse, OnExpiry, ReserveRequest, ResetRequest};
+use weir::proto::{CheckRequest, CommitResponse, OnExpiry, ReserveRequest};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
     Folder, Server, eventually_async,
-    requests::{check, gcra, refusal, with_limits},
+    requests::{check, gcra, refusal, reset, with_limits},
     reservations::{Client, HOUR, cancel, commit, extend, left, millis, reserve, settled, wanted},
     server::Setup,
 };
@@ -39,8 +39,7 @@ pub async fn both_left(client: &mut Client) -> (u64, u64) {
 
 /// Resets all tenants. None may have reserved units.
 async fn start_over(client: &mut Client) {
-    let key = vec!["tenant".to_owned()];
-    client.reset(ResetRequest { key, subtree: true, ..ResetRequest::default() }).await.expect("a reset");
+    client.reset(reset(&["tenant"], true)).await.expect("a reset");
     assert_eq!(both_left(client).await, (10_000, 1_000));
 }
 
@@ -278,15 +277,11 @@ async fn a_reset_keeps_what_is_reserved_charged() {
     for (depth, subtree) in [(3, false), (2, true)] {
         let hold = held(&mut client, 200).await;
         client.check(CheckRequest { cost: Some(300), ..check(&KEY) }).await.expect("an answer");
-        let key = KEY[..depth].iter().map(ToString::to_string).collect();
-        client.reset(ResetRequest { key, subtree, ..ResetRequest::default() }).await.expect("a reset");
+        client.reset(reset(&KEY[..depth], subtree)).await.expect("a reset");
         assert_eq!(left(&mut client, &KEY).await, 800, "what is reserved");
         assert_eq!(commit(&mut client, &hold, Some(50)).await.expect("settled"), settled(50, 150, 0));
         assert_eq!(left(&mut client, &KEY).await, 950);
-        client
-            .reset(ResetRequest { key: KEY.map(str::to_owned).into(), ..ResetRequest::default() })
-            .await
-            .expect("a reset");
+        client.reset(reset(&KEY, false)).await.expect("a reset");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::support::{
     Folder, Server,
     envoy::{descriptor, should_rate_limit},
     http::Client,
-    requests::check,
+    requests::{check, reset},
     server::Setup,
 };
 
@@ -260,7 +260,6 @@ async fn all_apis_return_the_same_outcomes_and_charge_the_same_counts() {
     }
     let key = json!({ "domain": "ours", "key": ["user", "alex"] });
     assert_eq!(clients.http.post("/v1/reset", &key).json()["existed"], true);
-    let key = vec!["user".to_owned(), "alex".to_owned()];
-    let request = ResetRequest { domain: "ours".to_owned(), key, ..Default::default() };
+    let request = ResetRequest { domain: "ours".to_owned(), ..reset(&["user", "alex"], false) };
     assert!(!server.client().await.reset(request).await.expect("an answer").into_inner().existed);
 }

@@ -3,12 +3,12 @@
 use std::{io::Read, net::TcpStream, path::Path};
 
 use tonic::Code;
-use weir::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
+use weir::proto::rate_limiter_client::RateLimiterClient;
 
 use crate::support::{
     Folder, Run, Server, TIMEOUT, eventually, finish, http,
     pki::{Authority, Leaf, Pair, channel, http_client},
-    requests::check,
+    requests::{check, reset},
     server::Setup,
     weir, weir_bench,
 };
@@ -227,8 +227,7 @@ async fn the_client_of_a_certificate_is_the_one_with_the_role_that_it_names_best
         let shown = authority.sign(Leaf::host(host));
         let mut calls =
             RateLimiterClient::new(channel(&server.grpc, &authority, Some(&shown)).await.expect("connected"));
-        let reset = ResetRequest { key: vec![host.to_owned()], ..ResetRequest::default() };
-        calls.reset(reset).await.expect("it may");
+        calls.reset(reset(&[host], false)).await.expect("it may");
         let logged = || server.log_lines("reset").into_iter().find(|line| line.to_string().contains(host));
         let line = eventually("the reset is logged", logged);
         assert!(line.to_string().contains(&format!("\"client\":\"{client}\"")), "{line}");
@@ -254,8 +253,7 @@ async fn an_invalid_optional_client_certificate_is_rejected() {
     assert_eq!(is_let_in(&server, &authority, Some(&bad)).await, Err(Code::Unavailable));
     // Without a credentials file a certificate permits checks only, and the other port permits no more.
     let mut client = RateLimiterClient::new(channel(&server.grpc, &authority, Some(&good)).await.expect("connected"));
-    let reset = weir::proto::ResetRequest { key: vec!["a".to_owned()], ..Default::default() };
-    assert_eq!(client.reset(reset).await.expect_err("refused").code(), Code::PermissionDenied);
+    assert_eq!(client.reset(reset(&["a"], false)).await.expect_err("refused").code(), Code::PermissionDenied);
     for (path, status) in [("/metrics", 401), ("/healthz", 200), ("/readyz", 200)] {
         assert_eq!(server.get(path).0, status, "{path}");
     }

@@ -3,10 +3,16 @@
 use serde_json::json;
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use weir::proto::{CheckBatchRequest, ResetRequest, SuggestRequest, rate_limiter_client::RateLimiterClient};
+use weir::proto::{CheckBatchRequest, SuggestRequest, rate_limiter_client::RateLimiterClient};
 use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
 
-use crate::support::{Server, envoy, finish, http, requests::check, run, server::Setup, weir, weir_bench};
+use crate::support::{
+    Server, envoy, finish, http,
+    requests::{check, reset},
+    run,
+    server::Setup,
+    weir, weir_bench,
+};
 
 const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
 
@@ -55,8 +61,7 @@ async fn calls(channel: &Channel, token: Option<&str>) -> Vec<Code> {
         Ok(answers) => code(answers.into_inner().message().await.err()),
     });
     codes.push(code(envoy::ask(channel.clone(), by(token, RateLimitRequest::default())).await.err()));
-    let reset = ResetRequest { key: vec!["a".to_owned()], ..Default::default() };
-    codes.push(code(client.reset(by(token, reset)).await.err()));
+    codes.push(code(client.reset(by(token, reset(&["a"], false))).await.err()));
     let suggest = SuggestRequest { key: vec!["a".to_owned()], ..Default::default() };
     codes.push(code(client.suggest(by(token, suggest)).await.err()));
     codes
@@ -213,7 +218,7 @@ async fn resets_may_need_authentication() {
     let without = Setup::new().policy(POLICY).env("WEIR_RESET", "authenticated").start();
     let mut client = without.client().await;
     client.check(check(&["user", "alex"])).await.expect("checks need no authentication");
-    let reset = || ResetRequest { key: vec!["user".to_owned(), "alex".to_owned()], ..ResetRequest::default() };
+    let reset = || reset(&["user", "alex"], false);
     let rejected = client.reset(reset()).await.expect_err("without authentication");
     assert_eq!(rejected.code(), tonic::Code::PermissionDenied);
     assert_eq!(rejected.message(), "only authenticated clients may reset keys (setting `reset`)");

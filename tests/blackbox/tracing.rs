@@ -13,7 +13,7 @@ use crate::support::{
     collector::{Collector, attributes},
     envoy, eventually, http,
     pki::{Authority, Leaf},
-    requests::{check, gcra, with_limits},
+    requests::{check, gcra, reset, with_limits},
     server::Setup,
 };
 
@@ -66,8 +66,7 @@ async fn ask_everywhere(server: &Server) {
     let stream = traced(futures_util::stream::iter(vec![one(); 2]), "01");
     let mut answers = client.check_stream(stream).await.expect("a stream").into_inner();
     while answers.message().await.expect("an answer").is_some() {}
-    let key = key.map(str::to_owned).to_vec();
-    let reset = ResetRequest { domain: "api".to_owned(), key, subtree: false };
+    let reset = ResetRequest { domain: "api".to_owned(), ..reset(&key, false) };
     client.reset(traced(reset, "01")).await.expect("an answer");
     let descriptors = vec![envoy::descriptor(&["user", PRIVATE], 2)];
     let request = RateLimitRequest { domain: "api".to_owned(), descriptors, hits_addend: 0 };

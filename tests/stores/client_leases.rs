@@ -11,13 +11,16 @@ use std::{
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
-use weir::proto::ResetRequest;
 use weir_client::{Check, Client, Decision, Error, Source};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis, eventually};
 
 use crate::{
     service::{patient, runtime, window},
-    support::{Server, requests::peek, server::Setup},
+    support::{
+        Server,
+        requests::{peek, reset},
+        server::Setup,
+    },
 };
 
 const CLIENTS: usize = 8;
@@ -262,9 +265,7 @@ fn a_reset_keeps_charged_what_clients_hold() {
     let (seen, clients) = start(&runtime, &services, move |seen| seen.refused.load(Relaxed) > most.load(Relaxed));
     wait_until("a part is spent", || seen.leased.load(Relaxed) > QUOTA / 4);
     let before = seen.admitted();
-    let key = TRADE.iter().map(|segment| (*segment).to_owned()).collect();
-    let reset = ResetRequest { key, ..ResetRequest::default() };
-    runtime.block_on(async { services[0].client().await.reset(reset).await }).expect("a reset");
+    runtime.block_on(async { services[0].client().await.reset(reset(&TRADE, false)).await }).expect("a reset");
     let at_most = seen.admitted() + QUOTA;
     most_refused.store(seen.refused.load(Relaxed) + 1_000, Relaxed);
     wait(&runtime, clients);

@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::join_all;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse, ResetRequest};
+use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis, eventually};
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     support::{
         Server,
         http::Client,
-        requests::{check, peek},
+        requests::{check, peek, reset},
     },
 };
 
@@ -239,9 +239,7 @@ fn a_reset_keeps_what_is_held_charged() {
     let services = two(&redis.url(), &policy(&window(QUOTA)));
     let runtime = runtime();
     let before = runtime.block_on(flood(&services, |seen| seen.leased.load(Relaxed) > 500));
-    let key = USER.iter().map(|segment| (*segment).to_owned()).collect();
-    let reset = ResetRequest { key, subtree: true, ..ResetRequest::default() };
-    runtime.block_on(async { services[0].client().await.reset(reset).await }).expect("a reset");
+    runtime.block_on(async { services[0].client().await.reset(reset(&USER, true)).await }).expect("a reset");
     let after = runtime.block_on(flood(&services, |seen| seen.refused.load(Relaxed) > 2_000));
     let (before, after) = (before.admitted.load(Relaxed), after.admitted.load(Relaxed));
     println!("{before} admitted before the reset, {after} after it");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use rustix::process::Signal;
-use weir::proto::{CheckRequest, CheckResponse, ResetRequest};
+use weir::proto::{CheckRequest, CheckResponse};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use tokio::runtime::Runtime;
@@ -13,7 +13,7 @@ use crate::{
     service::{assert_no_panic, hash_of, runtime, window},
     support::{
         Server, eventually,
-        requests::{check, peek},
+        requests::{check, peek, reset},
         server::Setup,
     },
 };
@@ -197,9 +197,8 @@ fn a_reset_and_a_removed_limit_drop_what_is_to_be_charged() {
     redis.pause();
     fleet.wait_until_down(&kept);
     [&KEY[..], &kept, &warm].into_iter().for_each(|key| fleet.spend_degraded(0, key, DURING));
-    let reset = ResetRequest { key: vec!["user".into(), "alex".into()], subtree: true, ..Default::default() };
-    let reset = fleet.runtime.block_on(async { service.client().await.reset(reset).await });
-    assert!(reset.is_err(), "the store does not know");
+    let answer = fleet.runtime.block_on(async { service.client().await.reset(reset(&["user", "alex"], true)).await });
+    assert!(answer.is_err(), "the store does not know");
     let policy = policy("local");
     let without = policy.lines().filter(|line| !line.contains("warm:")).collect::<Vec<_>>().join("\n");
     fs::write(service.dir.path().join("limits.yaml"), without).expect("written");

@@ -3,14 +3,13 @@
 
 use std::{thread, time::Duration};
 
-use weir::proto::ResetRequest;
 use weir_test_redis::{Options, SentinelOptions, Sentinels, Server as Redis, eventually};
 
 use crate::{
     service::{patient, runtime, window},
     support::{
         Server, eventually_async,
-        requests::{check, peek},
+        requests::{self, check, peek},
     },
 };
 
@@ -190,9 +189,8 @@ pub fn lead(sentinel: &Redis, master: &Redis) {
 }
 
 fn reset(service: &Server, key: &[&str], subtree: bool) {
-    let key = key.iter().map(ToString::to_string).collect();
-    let request = ResetRequest { key, subtree, ..Default::default() };
-    runtime().block_on(async { service.client().await.reset(request).await.expect("it is done") });
+    runtime()
+        .block_on(async { service.client().await.reset(requests::reset(key, subtree)).await.expect("it is done") });
 }
 
 /// Returns the number of scan pages requested from a server.

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tonic::Code;
-use weir::proto::{OnExpiry, ReserveRequest, ResetRequest, r#override::Change};
+use weir::proto::{OnExpiry, ReserveRequest, r#override::Change};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     support::{
         Server, eventually_async,
         overrides::{end, over, set},
+        requests::reset,
         reservations::{HOUR, cancel, commit, extend, left, reserve, settled, wanted},
     },
 };
@@ -69,8 +70,7 @@ async fn replicas_settle_each_others(url: &str, limit: &str) {
         assert_eq!(status.code(), Code::NotFound);
     }
     assert_eq!(both_left().await, (650, 350));
-    let key = TENANT.map(str::to_owned).into();
-    here.reset(ResetRequest { key, subtree: true, ..ResetRequest::default() }).await.expect("a reset");
+    here.reset(reset(&TENANT, true)).await.expect("a reset");
     assert_eq!(both_left().await, (50, 950), "what is reserved stays charged");
     assert_eq!(cancel(&mut here, &extended).await.expect("settled").refunded, 50);
     assert_eq!(both_left().await, (0, 1_000));

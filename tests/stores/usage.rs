@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use tonic::transport::Channel;
 use weir::proto::{
     CheckBatchRequest, CheckRequest, KeyUsage, ListHotKeysRequest, ListKeysRequest, ListKeysResponse,
-    ListReplicasRequest, Replica, ReserveRequest, ResetRequest, admin_client::AdminClient,
-    rate_limiter_client::RateLimiterClient,
+    ListReplicasRequest, Replica, ReserveRequest, admin_client::AdminClient, rate_limiter_client::RateLimiterClient,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
     service::{assert_no_panic, hash_of, patient, runtime, window},
-    support::{Server, eventually_async, requests::check},
+    support::{
+        Server, eventually_async,
+        requests::{check, reset},
+    },
 };
 
 /// Number of keys with a hash each, and of keys that share one hash.
@@ -122,8 +124,7 @@ async fn lists_everything(services: &[Server]) {
     let (mut gone, mut came) = ((0..APART).step_by(4), APART..2 * APART);
     let churn = async || {
         for number in gone.by_ref().take(50) {
-            let reset = ResetRequest { key: user(number).key, ..Default::default() };
-            client.reset(reset).await.expect("a reset");
+            client.reset(reset(&user(number).key, false)).await.expect("a reset");
         }
         spend(&replicas[0], came.by_ref().take(200).map(user)).await;
     };

@@ -5,7 +5,8 @@ use tokio::sync::mpsc;
 use tonic::{Code, Status, Streaming, transport::Channel};
 use tonic_types::StatusExt;
 use weir::proto::{
-    CheckRequest, CheckResponse, Gcra, Limit, LimitSpec, limit::Algorithm, rate_limiter_client::RateLimiterClient,
+    CheckRequest, CheckResponse, Gcra, Limit, LimitSpec, ResetRequest, limit::Algorithm,
+    rate_limiter_client::RateLimiterClient,
 };
 
 /// Makes a check of one unit in the default domain.
@@ -16,6 +17,11 @@ pub fn check<S: ToString>(key: &[S]) -> CheckRequest {
 /// Makes a preview of a key.
 pub fn peek<S: ToString>(key: &[S]) -> CheckRequest {
     CheckRequest { cost: Some(0), ..check(key) }
+}
+
+/// Makes a reset of a key in the default domain, with what is below it or without.
+pub fn reset<S: ToString>(key: &[S], subtree: bool) -> ResetRequest {
+    ResetRequest { key: key.iter().map(ToString::to_string).collect(), subtree, ..Default::default() }
 }
 
 /// Adds limits to a check.
