@@ -1,6 +1,4 @@
-//! Events and their times.
-
-use std::cmp::{Ordering, Reverse};
+//! Events.
 
 use weir_core::domain::Micros;
 
@@ -80,24 +78,4 @@ pub enum Step {
     Learn(usize),
     /// The next key under migration moves.
     MoveKey,
-}
-
-/// An event and its time. The greatest one is due first; at equal times the one that was scheduled first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
-    pub at: Micros,
-    pub number: u64,
-    pub event: Event,
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> Ordering {
-        Reverse((self.at, self.number)).cmp(&Reverse((other.at, other.number)))
-    }
-}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
 }

@@ -1,6 +1,4 @@
-//! The events of a simulation, ordered by time.
-
-use std::cmp::Ordering;
+//! The events of a simulation.
 
 use crate::{
     domain::Micros,
@@ -33,30 +31,3 @@ pub(super) struct Message {
     pub(super) refused: bool,
     pub(super) is_copy: bool,
 }
-
-/// An event with its time. The earliest is the greatest, so that a heap returns it first.
-pub(super) struct Due {
-    pub(super) at: Micros,
-    pub(super) number: u64,
-    pub(super) event: Event,
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Due {}

@@ -1,9 +1,9 @@
 //! Holders with one authority in virtual time: delays, losses, duplicates, crashes, pauses, and clock skew.
 
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use super::{
-    event::{Due, Event, Message},
+    event::{Event, Message},
     mutations::Mutation,
     store::{Limits, Store},
 };
@@ -80,7 +80,8 @@ pub(super) struct Simulation<'a> {
     pub(super) store: Store,
     pub(super) replicas: Vec<Replica>,
     terms: LeaseTerms,
-    events: BinaryHeap<Due>,
+    /// By time, and at equal times in the order of scheduling.
+    events: BTreeMap<(Micros, u64), Event>,
     number: u64,
     pub(super) now: Micros,
     exact: Vec<Option<crate::algorithm::State>>,
@@ -113,7 +114,7 @@ impl<'a> Simulation<'a> {
             case,
             random,
             store,
-            events: BinaryHeap::new(),
+            events: BTreeMap::new(),
             number: 0,
             now: START,
             outcome: Outcome::default(),
@@ -139,7 +140,7 @@ impl<'a> Simulation<'a> {
     }
 
     pub(super) fn run(mut self) -> Outcome {
-        while let Some(Due { at, event, .. }) = self.events.pop() {
+        while let Some(((at, _), event)) = self.events.pop_first() {
             if at - START > self.case.length {
                 break;
             }
@@ -151,7 +152,7 @@ impl<'a> Simulation<'a> {
 
     fn after(&mut self, delay: Micros, event: Event) {
         self.number += 1;
-        self.events.push(Due { at: self.now + delay, number: self.number, event });
+        self.events.insert((self.now + delay, self.number), event);
     }
 
     pub(super) fn is(&self, mutation: Mutation) -> bool {

@@ -9,7 +9,7 @@ mod servers;
 mod transport;
 
 use std::{
-    collections::{BTreeMap, BinaryHeap},
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering::Relaxed},
@@ -29,7 +29,7 @@ use self::{
 };
 use super::{
     case::{Case, Faults, Policy},
-    event::{Due, Event, Expected, Fault},
+    event::{Event, Expected, Fault},
     network::Simulated,
     record::{MOST_TTL, Record},
     redis::Redis,
@@ -73,7 +73,8 @@ pub struct World {
     pub random: Random,
     pub now: Micros,
     clock: Arc<AtomicI64>,
-    events: BinaryHeap<Due>,
+    /// By time, and at equal times in the order of scheduling.
+    events: BTreeMap<(Micros, u64), Event>,
     number: u64,
     pub seats: Vec<Seat>,
     connections: BTreeMap<u64, Connection>,
@@ -105,7 +106,7 @@ impl World {
             case,
             now: 0,
             clock: Arc::default(),
-            events: BinaryHeap::new(),
+            events: BTreeMap::new(),
             number: 0,
             connections: BTreeMap::new(),
             fails_over: false,
@@ -160,7 +161,7 @@ impl World {
     /// Runs to the end, or to the first violation that is detected immediately.
     pub fn run(mut self) -> Result<Record, String> {
         let end = self.case.length + if self.case.recovers { STOPPING + SECOND } else { 0 };
-        while let Some(Due { at, event, .. }) = self.events.pop() {
+        while let Some(((at, _), event)) = self.events.pop_first() {
             if at > end {
                 break;
             }
@@ -182,7 +183,7 @@ impl World {
 
     pub fn after(&mut self, delay: Micros, event: Event) {
         self.number += 1;
-        self.events.push(Due { at: self.now + delay, number: self.number, event });
+        self.events.insert((self.now + delay, self.number), event);
     }
 
     fn fault_after(&mut self, every: Micros, fault: Fault) {
