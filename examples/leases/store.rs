@@ -25,7 +25,7 @@ impl Store {
     /// their connection.
     pub fn cluster() -> Self {
         let settings = vec![("cluster-preferred-endpoint-type".to_owned(), "unknown-endpoint".to_owned())];
-        Self::Cluster(Cluster::start(&ClusterOptions { replicas: 1, settings, ..ClusterOptions::default() }))
+        Self::Cluster(Cluster::start(&ClusterOptions { replicas: 1, settings }))
     }
 
     pub fn name(&self) -> &'static str {

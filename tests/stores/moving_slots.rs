@@ -30,7 +30,7 @@ const ASKING: usize = 16;
 fn counts_stay_exact_while_slots_move() {
     // Even if a busy machine lets a master wait, no replica may take over: it may lack counts.
     let settings = vec![("cluster-node-timeout".to_owned(), "60000".to_owned())];
-    let cluster = Cluster::start(&ClusterOptions { replicas: 1, settings, ..ClusterOptions::default() });
+    let cluster = Cluster::start(&ClusterOptions { replicas: 1, settings });
     let services = replicas(&cluster.url(), &crowd::schema(UNITS));
     let runtime = runtime();
     for algorithm in weir_core::algorithm::rates() {

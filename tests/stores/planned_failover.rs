@@ -3,7 +3,7 @@
 
 use std::{thread, time::Duration};
 
-use weir_test_redis::{Options, SentinelOptions, Sentinels, Server as Redis, eventually};
+use weir_test_redis::{Options, Sentinels, Server as Redis, eventually};
 
 use crate::{
     service::{patient, runtime, window},
@@ -18,17 +18,14 @@ const UNITS: u64 = 1_000;
 const KEYS: u64 = 100;
 /// Number of other keys in the database, besides states.
 const OTHER_KEYS: u64 = 1_000_000;
+/// With it Sentinels start no failover of their own, however long a busy machine lets the master wait.
+const NEVER_DOWN_MS: u32 = 60_000;
 /// The log line of a switch to another master.
 const SWITCHED: &str = "connections go to the new master";
 
-/// Sentinels that start no failover of their own, however long a busy machine lets the master wait.
-fn planned() -> SentinelOptions {
-    SentinelOptions { down_after_ms: 60_000, ..SentinelOptions::default() }
-}
-
 #[test]
 fn a_live_master_is_left_at_once_after_a_failover() {
-    let all = Sentinels::start(&planned());
+    let all = Sentinels::start(NEVER_DOWN_MS);
     let setup = || patient(&all.url()).policy(&policy());
     let (service, runtime) = (setup().start(), runtime());
     runtime.block_on(charge_each(&service));
@@ -49,7 +46,7 @@ fn a_live_master_is_left_at_once_after_a_failover() {
 /// The Sentinel that leads the failover is paused as soon as the replica is promoted, so that it never announces it.
 #[test]
 fn a_replica_is_followed_once_it_is_promoted() {
-    let all = Sentinels::start(&planned());
+    let all = Sentinels::start(NEVER_DOWN_MS);
     let (service, runtime) = (patient(&all.url()).policy(&policy()).start(), runtime());
     runtime.block_on(charge_each(&service));
     let (old, new) = (all.master(), 1 - all.master());

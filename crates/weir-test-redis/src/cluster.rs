@@ -9,21 +9,16 @@ use super::{Options, Reply, Server, eventually, sentinel::follows};
 /// Number of keys that one `MIGRATE` moves.
 const KEYS_AT_ONCE: &str = "100";
 
+/// Number of masters, the least that a Cluster may have.
+const MASTERS: usize = 3;
+
 /// The size and settings of a Cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ClusterOptions {
-    /// Number of masters, at least three.
-    pub masters: usize,
     /// Number of replicas of each master.
     pub replicas: usize,
     /// Settings of every node's `redis.conf`.
     pub settings: Vec<(String, String)>,
-}
-
-impl Default for ClusterOptions {
-    fn default() -> Self {
-        Self { masters: 3, replicas: 0, settings: Vec::new() }
-    }
 }
 
 /// A running Cluster. Nodes are identified by their index in `nodes`.
@@ -51,7 +46,7 @@ impl Cluster {
         for (name, value) in &options.settings {
             node = node.set(name, value);
         }
-        let count = options.masters * (1 + options.replicas);
+        let count = MASTERS * (1 + options.replicas);
         let nodes: Vec<_> = (0..count).map(|_| Server::start(node.clone())).collect();
         create(&nodes, options.replicas);
         let ids = nodes.iter().map(|node| node.cli(&["CLUSTER", "MYID"])).collect();

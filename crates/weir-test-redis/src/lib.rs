@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub use cluster::{Cluster, ClusterOptions, Migration};
 pub use ports::free as free_port;
 pub use process::Process;
-pub use sentinel::{SentinelOptions, Sentinels};
+pub use sentinel::Sentinels;
 pub use silent::{Endless, HelloOnly, Silent};
 pub use single::{HARNESS, Options, Server, TlsFiles};
 pub use wire::Reply;

@@ -5,26 +5,9 @@ use super::{Options, Server, eventually};
 /// The name of the master in Sentinel.
 pub(crate) const MASTER: &str = "mymaster";
 
-/// The options of the servers and Sentinels.
-#[derive(Clone, Debug)]
-pub struct SentinelOptions {
-    /// Number of Sentinels; more than half of them must agree.
-    pub sentinels: usize,
-    /// Milliseconds without an answer after which a Sentinel takes a server to be down.
-    pub down_after_ms: u32,
-    /// Settings of every data server's `redis.conf`.
-    pub settings: Vec<(String, String)>,
-    /// The password of the data servers.
-    pub password: Option<String>,
-    /// The password of the Sentinels themselves.
-    pub sentinel_password: Option<String>,
-}
-
-impl Default for SentinelOptions {
-    fn default() -> Self {
-        Self { sentinels: 3, down_after_ms: 500, settings: Vec::new(), password: None, sentinel_password: None }
-    }
-}
+/// Number of Sentinels, and how many must agree.
+const SENTINELS: usize = 3;
+const QUORUM: usize = 2;
 
 /// Two data servers, one of which is the master, and their Sentinels.
 pub struct Sentinels {
@@ -35,20 +18,17 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts all servers, and waits until the Sentinels know each other and the replica is in sync.
-    pub fn start(options: &SentinelOptions) -> Self {
-        let mut data = Options::port();
-        for (name, value) in &options.settings {
-            data = data.set(name, value);
-        }
-        if let Some(password) = &options.password {
-            data = data.set("requirepass", password).set("masterauth", password);
-        }
-        let master = Server::start(data.clone());
-        let replica = Server::start(data.set("replicaof", &format!("127.0.0.1 {}", master.port())));
+    /// Starts all servers, and waits until the Sentinels know each other and the replica is in sync. A server that does
+    /// not answer for `down_after_ms` is down for a Sentinel.
+    pub fn start(down_after_ms: u32) -> Self {
+        let master = Server::start(Options::port());
+        let replica = Server::start(Options::port().set("replicaof", &format!("127.0.0.1 {}", master.port())));
         follows(&replica);
-        let watching = watching(options, master.port());
-        let sentinels = (0..options.sentinels).map(|_| Server::start(watching.clone())).collect();
+        let watching = Options::sentinel()
+            .set("sentinel monitor", &format!("{MASTER} 127.0.0.1 {} {QUORUM}", master.port()))
+            .set("sentinel down-after-milliseconds", &format!("{MASTER} {down_after_ms}"))
+            .set("sentinel failover-timeout", &format!("{MASTER} 1000"));
+        let sentinels = (0..SENTINELS).map(|_| Server::start(watching.clone())).collect();
         let all = Self { data: [master, replica], sentinels };
         for sentinel in &all.sentinels {
             // By default Sentinels poll every ten seconds, which is long for a test.
@@ -58,7 +38,7 @@ impl Sentinels {
             eventually("Sentinels know of each other and the replica", || {
                 let seen = |name| field(sentinel, name);
                 let (others, replicas) = (seen("num-other-sentinels")?, seen("num-slaves")?);
-                let known = others == (options.sentinels - 1).to_string() && replicas == "1";
+                let known = others == (SENTINELS - 1).to_string() && replicas == "1";
                 known.then_some(()).ok_or_else(|| format!("{others} others, {replicas} replicas"))
             });
         }
@@ -119,21 +99,6 @@ impl Sentinels {
             });
         }
     }
-}
-
-fn watching(options: &SentinelOptions, port: u16) -> Options {
-    let quorum = options.sentinels / 2 + 1;
-    let mut watching = Options::sentinel()
-        .set("sentinel monitor", &format!("{MASTER} 127.0.0.1 {port} {quorum}"))
-        .set("sentinel down-after-milliseconds", &format!("{MASTER} {}", options.down_after_ms))
-        .set("sentinel failover-timeout", &format!("{MASTER} 1000"));
-    if let Some(password) = &options.password {
-        watching = watching.set("sentinel auth-pass", &format!("{MASTER} {password}"));
-    }
-    if let Some(password) = &options.sentinel_password {
-        watching = watching.set("requirepass", password).set("sentinel sentinel-pass", password);
-    }
-    watching
 }
 
 fn master_port(sentinel: &Server) -> Result<String, String> {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use weir_test_redis::{Cluster, ClusterOptions, Options, SentinelOptions, Sentinels, Server, Silent, eventually};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Sentinels, Server, Silent, eventually};
 
 #[test]
 fn a_server_is_paused_killed_and_started_again() {
@@ -52,9 +52,7 @@ fn servers_do_not_outlive_a_panic() {
 
 #[test]
 fn sentinels_promote_the_replica() {
-    let secret = Some("secret".to_owned());
-    let options = SentinelOptions { password: secret.clone(), sentinel_password: secret, ..SentinelOptions::default() };
-    let mut all = Sentinels::start(&options);
+    let mut all = Sentinels::start(500);
     let first = all.master();
     all.data[first].cli(&["SET", "key", "value"]);
     all.data[first].cli(&["WAIT", "1", "0"]);

@@ -6,7 +6,7 @@ use super::{
     callers::{CALLERS, RULES},
     scene::{Scene, service},
 };
-use weir_test_redis::{Options, SentinelOptions, Sentinels, Server, Silent};
+use weir_test_redis::{Options, Sentinels, Server, Silent};
 
 #[test]
 fn checks_recover_after_a_password_change() {
@@ -52,7 +52,7 @@ fn checks_recover_after_a_lost_acl_permission() {
 
 #[test]
 fn checks_recover_after_a_sentinel_failover() {
-    let mut all = Sentinels::start(&SentinelOptions::default());
+    let mut all = Sentinels::start(500);
     let scene = Scene::start_well("Sentinel failover", service(&all.url()));
     all.fail_over();
     scene.recovers(false);
@@ -60,7 +60,7 @@ fn checks_recover_after_a_sentinel_failover() {
 
 #[test]
 fn checks_recover_after_a_sentinel_switch() {
-    let all = Sentinels::start(&SentinelOptions::default());
+    let all = Sentinels::start(500);
     let scene = Scene::start_well("Sentinel switch", service(&all.url()));
     all.switch();
     scene.recovers(false);
