@@ -9,7 +9,7 @@ use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -23,7 +23,10 @@ use deadpool_redis::redis::{
     aio::{MultiplexedConnection, SendError},
 };
 use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{RwLock, RwLockWriteGuard},
+    time::Instant,
+};
 use tracing::{info, warn};
 
 use super::{
@@ -47,8 +50,8 @@ pub struct Pool {
     changes: AtomicU64,
     /// The last failure, so that only changes are logged.
     last_failure: Mutex<Option<Failure>>,
-    /// Number of pauses in force.
-    pauses: Pauses,
+    /// Write-locked while checks are paused.
+    pause: RwLock<()>,
 }
 
 #[derive(Default)]
@@ -59,16 +62,6 @@ struct Epochs {
     /// master.
     switches: u64,
     master: Option<Address>,
-}
-
-/// Pauses checks until it is dropped.
-pub struct Pause<'a>(&'a Pauses);
-
-#[derive(Default)]
-struct Pauses {
-    count: AtomicUsize,
-    // `Notify` wakes the workers in the order in which they started to wait.
-    ended: Notify,
 }
 
 /// The destination of a pool's connections.
@@ -107,9 +100,9 @@ impl Pool {
         max_size: usize,
         ping_timeout: Duration,
     ) -> Self {
-        let (epochs, changes, last_failure, pauses) = Default::default();
+        let (epochs, changes, last_failure, pause) = Default::default();
         let purpose = Purpose::Checks(probe_key);
-        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, last_failure, pauses }
+        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, last_failure, pause }
     }
 
     /// Returns a connection that is ready for commands: an idle one that answers, or a new one.
@@ -280,22 +273,14 @@ impl Pool {
         left
     }
 
-    /// Pauses checks, because charges made now would be lost.
-    pub(crate) fn pause_checks(&self) -> Pause<'_> {
-        self.pauses.count.fetch_add(1, Ordering::Relaxed);
-        Pause(&self.pauses)
+    /// Pauses checks until the guard is dropped, because charges made now would be lost.
+    pub(crate) async fn pause_checks(&self) -> RwLockWriteGuard<'_, ()> {
+        self.pause.write().await
     }
 
-    /// Waits until no pause is in force.
+    /// Waits until checks are not paused.
     pub(crate) async fn until_resumed(&self) {
-        loop {
-            // Registered before the count is read, so that no notification is missed.
-            let ended = self.pauses.ended.notified();
-            if self.pauses.count.load(Ordering::Relaxed) == 0 {
-                return;
-            }
-            ended.await;
-        }
+        drop(self.pause.read().await);
     }
 
     /// Returns a counter that changes whenever the connections lead to another server.
@@ -312,13 +297,6 @@ impl Pool {
 
 fn superseded() -> Failure {
     Failure::Connect("the master was switched during the look-up".into())
-}
-
-impl Drop for Pause<'_> {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::Relaxed);
-        self.0.ended.notify_waiters();
-    }
 }
 
 impl Epoch {

@@ -126,7 +126,7 @@ impl Sentinels {
             }
             let takes_checks = retried(Instant::now() + TRIAL_TIMEOUT, || pool.try_checks(&promotion.to));
             pin!(takes_checks);
-            let mut paused = Some(pool.pause_checks());
+            let mut paused = Some(pool.pause_checks().await);
             let promoted = match timeout(pause, &mut takes_checks).await {
                 Ok(promoted) => promoted,
                 Err(_) => {
