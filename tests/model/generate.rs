@@ -1,11 +1,6 @@
 //! Generators of random policies, as YAML and as values for the model, and of random traces.
 
-use rand::{Rng as _, seq::IndexedRandom as _};
-use rand_chacha::ChaCha8Rng;
-
-fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
-    *from.choose(rng).expect("something to choose from")
-}
+use weir_core::testing::Random;
 
 /// A rule with its parameters. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,98 +66,99 @@ const PERIODS: [i64; 7] = [7, 1_000, 99_991, 1_000_000, 1_000_000, 1_500_000, 60
 const COSTS: [i64; 16] = [1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 0, 0, -1, -2, 7, 1 << 32];
 const START: i64 = 1_700_000_000_000_000;
 
-pub fn story(rng: &mut ChaCha8Rng) -> Story {
-    let first = policy(rng);
+pub fn story(random: &mut Random) -> Story {
+    let first = policy(random);
     let mut policies = vec![first];
-    if rng.random_ratio(1, 3) {
+    if random.once_in(3) {
         let mut changed = policies[0].clone();
-        change(&mut changed.root, rng);
-        changed.independent = rng.random_ratio(1, 2);
+        change(&mut changed.root, random);
+        changed.independent = random.once_in(2);
         policies.push(changed);
     }
-    let mut now = if rng.random_ratio(1, 10) { 0 } else { START + rng.random_range(0..1_000_000) };
+    let mut now = if random.once_in(10) { 0 } else { START + random.within(0, 999_999) };
     let mut events = Vec::new();
-    for _ in 0..rng.random_range(8..32) {
-        now = (now + step(rng)).max(0);
-        events.push((now, event(rng, policies.len())));
+    for _ in 0..8 + random.below(24) {
+        now = (now + step(random)).max(0);
+        events.push((now, event(random, policies.len())));
     }
     Story { policies, events }
 }
 
-fn step(rng: &mut ChaCha8Rng) -> i64 {
-    let most = pick(rng, &[1, 1, 2, 10, 1_000, 400_000, 2_000_000, 120_000_000]);
-    let step = rng.random_range(0..most);
-    if rng.random_ratio(1, 12) { -step } else { step }
+fn step(random: &mut Random) -> i64 {
+    let most = random.pick(&[1, 1, 2, 10, 1_000, 400_000, 2_000_000, 120_000_000]);
+    let step = random.within(0, most - 1);
+    if random.once_in(12) { -step } else { step }
 }
 
-fn event(rng: &mut ChaCha8Rng, policies: usize) -> Event {
-    let key: Vec<_> =
-        (0..pick(rng, &[1, 2, 2, 3, 3, 3])).map(|_| pick(rng, &["a", "a", "a", "a", "b", "x"]).to_owned()).collect();
-    match rng.random_range(0..20) {
-        0 => Event::Reset { key, subtree: rng.random_ratio(1, 2) },
-        1 if policies > 1 => Event::Reload(rng.random_range(0..policies)),
+fn event(random: &mut Random, policies: usize) -> Event {
+    let key: Vec<_> = (0..random.pick(&[1, 2, 2, 3, 3, 3]))
+        .map(|_| random.pick(&["a", "a", "a", "a", "b", "x"]).to_owned())
+        .collect();
+    match random.below(20) {
+        0 => Event::Reset { key, subtree: random.once_in(2) },
+        1 if policies > 1 => Event::Reload(random.below(policies)),
         _ => {
-            let cost = pick(rng, &COSTS);
+            let cost = random.pick(&COSTS);
             let factor =
-                if rng.random_ratio(1, 6) { pick(rng, &[0.0, 0.5, 0.5, 2.0, 2.0, 3.0, 0.25, 1e-10]) } else { 1.0 };
-            let independent = rng.random_ratio(1, 6).then(|| rng.random_ratio(1, 2));
+                if random.once_in(6) { random.pick(&[0.0, 0.5, 0.5, 2.0, 2.0, 3.0, 0.25, 1e-10]) } else { 1.0 };
+            let independent = random.once_in(6).then(|| random.once_in(2));
             Event::Check(Check { key, cost, factor, independent })
         }
     }
 }
 
-fn policy(rng: &mut ChaCha8Rng) -> Policy {
-    let anchor = rng.random_ratio(1, 2).then(|| rng.random_range(1..=4));
+fn policy(random: &mut Random) -> Policy {
+    let anchor = random.once_in(2).then(|| 1 + random.below(4) as u8);
     let mut root = Node::default();
-    children(&mut root, rng, 1);
-    Policy { independent: rng.random_ratio(1, 2), anchor, root }
+    children(&mut root, random, 1);
+    Policy { independent: random.once_in(2), anchor, root }
 }
 
-fn children(node: &mut Node, rng: &mut ChaCha8Rng, depth: u32) {
+fn children(node: &mut Node, random: &mut Random, depth: u32) {
     for name in NAMES {
-        if name == "a" || rng.random_ratio(1, 4 * depth) {
-            node.children.push((name.to_owned(), self::node(rng, depth)));
+        if name == "a" || random.once_in(4 * depth) {
+            node.children.push((name.to_owned(), self::node(random, depth)));
         }
     }
-    if rng.random_ratio(1, 2 * depth) {
-        node.children.push(("*".to_owned(), self::node(rng, depth)));
+    if random.once_in(2 * depth) {
+        node.children.push(("*".to_owned(), self::node(random, depth)));
     }
 }
 
-fn node(rng: &mut ChaCha8Rng, depth: u32) -> Node {
+fn node(random: &mut Random, depth: u32) -> Node {
     let mut node = Node::default();
-    if rng.random_ratio(1, 6) {
-        node.factor = Some(if rng.random_ratio(1, 8) { 0.0 } else { pick(rng, &FACTORS) });
+    if random.once_in(6) {
+        node.factor = Some(if random.once_in(8) { 0.0 } else { random.pick(&FACTORS) });
     }
-    for index in 0..pick(rng, &[0, 1, 1, 1, 2, 3]) {
-        let rule = rule(rng);
-        let name = rng.random_ratio(1, 3).then(|| format!("n{index}"));
+    for index in 0..random.pick(&[0, 1, 1, 1, 2, 3]) {
+        let rule = rule(random);
+        let name = random.once_in(3).then(|| format!("n{index}"));
         let seconds = matches!(rule, Rule::Gcra { period, .. } if period % 1_000_000 == 0);
-        let positional = seconds && name.is_none() && rng.random_ratio(1, 2);
-        node.limits.push(Limit { name, shadow: !positional && rng.random_ratio(1, 5), rule, positional });
+        let positional = seconds && name.is_none() && random.once_in(2);
+        node.limits.push(Limit { name, shadow: !positional && random.once_in(5), rule, positional });
     }
     if depth < 3 {
-        children(&mut node, rng, depth + 1);
+        children(&mut node, random, depth + 1);
     }
     node
 }
 
-fn rule(rng: &mut ChaCha8Rng) -> Rule {
-    let count = rng.random_range(1..=9);
-    let size = rng.random_range(1..=8);
-    let period = pick(rng, &PERIODS);
-    match rng.random_range(0..3) {
+fn rule(random: &mut Random) -> Rule {
+    let count = 1 + random.below(9) as u64;
+    let size = 1 + random.below(8) as u64;
+    let period = random.pick(&PERIODS);
+    match random.below(3) {
         0 => Rule::Gcra { burst: size - 1, count, period },
         1 => Rule::TokenBucket { capacity: size, count, period },
-        _ => Rule::FixedWindow { count, period, charge_denied: rng.random_ratio(1, 4) },
+        _ => Rule::FixedWindow { count, period, charge_denied: random.once_in(4) },
     }
 }
 
 /// Changes numbers in place, as an operator who tunes a policy does.
-fn change(node: &mut Node, rng: &mut ChaCha8Rng) {
+fn change(node: &mut Node, random: &mut Random) {
     for limit in &mut node.limits {
-        if rng.random_ratio(1, 2) {
-            limit.rule = match (&limit.rule, rule(rng)) {
+        if random.once_in(2) {
+            limit.rule = match (&limit.rule, rule(random)) {
                 (Rule::Gcra { .. }, new @ Rule::Gcra { .. }) if !limit.positional => new,
                 (Rule::TokenBucket { .. }, new @ Rule::TokenBucket { .. }) => new,
                 (Rule::FixedWindow { .. }, new @ Rule::FixedWindow { .. }) => new,
@@ -171,7 +167,7 @@ fn change(node: &mut Node, rng: &mut ChaCha8Rng) {
         }
     }
     for (_, child) in &mut node.children {
-        change(child, rng);
+        change(child, random);
     }
 }
 

@@ -15,14 +15,13 @@ use std::{collections::BTreeMap, panic::resume_unwind, sync::Arc, thread};
 use weir_core::{
     algorithm::Bounds,
     domain::{Charge, Decision, ManualClock},
+    testing::{Random, fresh_seed, from_environment},
 };
 use weir_policy::{Policy, file};
 use weir_settings::document;
 use weir_store::{MemoryStore, memory::MemorySettings};
 
 use futures_util::FutureExt;
-use rand::SeedableRng as _;
-use rand_chacha::ChaCha8Rng;
 use weir::{
     limiter::{Limiter, Request},
     telemetry::Metrics,
@@ -34,26 +33,17 @@ use model::{Answer, Model};
 /// Number of policies in a default run.
 const POLICIES: u64 = 10_000;
 
-fn from_environment(name: &str) -> Option<u64> {
-    Some(std::env::var(name).ok()?.parse().expect("a number"))
-}
-
-fn seed_of_the_day() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after the epoch");
-    now.as_nanos() as u64
-}
-
 #[test]
 fn random_policies_and_traces_match_the_model() {
     let only = from_environment("WEIR_SEED");
-    let first = only.unwrap_or_else(seed_of_the_day);
+    let first = only.unwrap_or_else(fresh_seed);
     let policies = from_environment("WEIR_POLICIES").unwrap_or(if only.is_some() { 1 } else { POLICIES });
     println!("seeds {first} and the {policies} from there");
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let tell = |thread: usize| {
         let (metrics, mut tally) = (Metrics::new(), Tally::default());
         for seed in (0..policies).skip(thread).step_by(threads).map(|number| first.wrapping_add(number)) {
-            let story = generate::story(&mut ChaCha8Rng::seed_from_u64(seed));
+            let story = generate::story(&mut Random::new(seed));
             run(&story, &metrics, &mut tally).unwrap_or_else(|why| panic!("WEIR_SEED={seed}\n{why}"));
         }
         tally

@@ -4,7 +4,7 @@
 
 mod oracle;
 
-use std::{env, fmt::Debug, str::FromStr};
+use std::{env, time::UNIX_EPOCH};
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -88,16 +88,22 @@ impl DishonestOwner {
 
 /// Runs `case` with `usual` seeds, multiplied by `PROPERTIES_EFFORT`.
 pub fn cases(usual: u64, mut case: impl FnMut(&Random)) {
-    let first: u64 = setting("PROPERTIES_SEED", 1);
-    let effort: u64 = setting("PROPERTIES_EFFORT", 1);
+    let first = from_environment("PROPERTIES_SEED").unwrap_or(1);
+    let effort = from_environment("PROPERTIES_EFFORT").unwrap_or(1);
     for seed in (0..usual * effort).map(|case| first.wrapping_add(case)) {
         let _replay = OnPanic(|| format!("replay with PROPERTIES_SEED={seed}"));
         case(&Random::new(seed));
     }
 }
 
-fn setting<T: FromStr<Err: Debug>>(name: &str, default: T) -> T {
-    env::var(name).map_or(default, |text| text.parse().unwrap())
+/// Returns the number in an environment variable, if it is set.
+pub fn from_environment(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| text.parse().unwrap())
+}
+
+/// Returns a seed that no earlier run had.
+pub fn fresh_seed() -> u64 {
+    UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64
 }
 
 /// Prints a text if the test fails during the life of this value.

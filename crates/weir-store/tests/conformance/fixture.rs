@@ -6,13 +6,10 @@ use weir_core::{
     algorithm::{Bounds, Entry, LIST, Params},
     domain::{Charge, Key, Micros},
     plan::{Level, Limit, Origin, Plan},
+    testing::Random,
 };
 
-use rand::Rng as _;
-use rand_chacha::ChaCha8Rng;
 use smallvec::SmallVec;
-
-use super::draw::Draw as _;
 
 const LONG: &str = "a segment of over sixty-four bytes, of which names of states hold a hash instead";
 
@@ -115,36 +112,36 @@ pub struct Check {
 }
 
 impl Fixture {
-    pub fn new(rng: &mut ChaCha8Rng) -> Self {
+    pub fn new(random: &mut Random) -> Self {
         let mut keys = vec![Named::new("", &["user", "alex", "trade"])];
-        for _ in 0..rng.random_range(0..4) {
-            let new = Named::new(rng.pick(&DOMAINS), rng.pick(&PATHS));
+        for _ in 0..random.below(4) {
+            let new = Named::new(random.pick(&DOMAINS), random.pick(&PATHS));
             if keys.iter().all(|key| key.key != new.key) {
                 keys.push(new);
             }
         }
-        let mut fixture = Self { anchor: rng.random_range(1..=4), keys, rules: Vec::new() };
+        let mut fixture = Self { anchor: 1 + random.below(4) as u8, keys, rules: Vec::new() };
         // A trace has few algorithms, so that each occurs often enough.
-        let entries = [&LIST[rng.random_range(0..LIST.len())], &LIST[rng.random_range(0..LIST.len())]];
-        for _ in 0..2 + rng.random_range(0..6) {
-            let entry = rng.pick(&entries);
-            fixture.add_rule(entry, rng);
+        let entries = [&LIST[random.below(LIST.len())], &LIST[random.below(LIST.len())]];
+        for _ in 0..2 + random.below(6) {
+            let entry = random.pick(&entries);
+            fixture.add_rule(entry, random);
         }
         fixture
     }
 
-    fn add_rule(&mut self, entry: &'static Entry, rng: &mut ChaCha8Rng) {
-        let key = &self.keys[rng.random_range(0..self.keys.len())].key;
-        let depth = rng.random_range(1..=key.depth());
-        let params = example(entry, rng);
+    fn add_rule(&mut self, entry: &'static Entry, random: &mut Random) {
+        let key = &self.keys[random.below(self.keys.len())].key;
+        let depth = 1 + random.below(key.depth());
+        let params = example(entry, random);
         let mut rule = Rule {
             entry,
             path: key.prefix(depth).to_vec(),
             depth: depth as u8,
-            origin: if rng.random_ratio(1, 4) { Origin::Request } else { Origin::Policy },
-            name: if rng.random_ratio(1, 2) { Some(rng.pick(&["per-user", "b"])) } else { None },
-            ordinal: rng.random_range(0..2),
-            shadow: rng.random_ratio(1, 4),
+            origin: if random.once_in(4) { Origin::Request } else { Origin::Policy },
+            name: if random.once_in(2) { Some(random.pick(&["per-user", "b"])) } else { None },
+            ordinal: random.below(2),
+            shadow: random.once_in(4),
             limit: Limit::new(Origin::Policy, None, "*", 0, false, params.clone()),
             params,
             factor: 1.0,
@@ -160,12 +157,12 @@ impl Fixture {
 
     /// Changes the parameters of a limit, as an edit of the policy would, mostly keeping its counts. Returns the
     /// changed limits: it and those with the same state.
-    pub fn change(&mut self, rng: &mut ChaCha8Rng) -> Vec<usize> {
-        let changed = rng.random_range(0..self.rules.len());
+    pub fn change(&mut self, random: &mut Random) -> Vec<usize> {
+        let changed = random.below(self.rules.len());
         let rule = &self.rules[changed];
-        let (mut params, mut factor) = (example(rule.entry, rng), 1.0);
-        if rng.random_ratio(1, 2) {
-            (params, factor) = (rule.params.clone(), rng.pick(&FACTORS));
+        let (mut params, mut factor) = (example(rule.entry, random), 1.0);
+        if random.once_in(2) {
+            (params, factor) = (rule.params.clone(), random.pick(&FACTORS));
         }
         let Some(limit) = rule.limit(&params, factor) else { return Vec::new() };
         let all: Vec<_> = (0..self.rules.len()).filter(|index| self.rules[*index].is_state_of(rule)).collect();
@@ -218,6 +215,6 @@ impl Fixture {
     }
 }
 
-fn example(entry: &Entry, rng: &mut ChaCha8Rng) -> Params {
-    (entry.parse)(rng.pick(entry.examples), &Bounds::default()).expect("an example")
+fn example(entry: &Entry, random: &mut Random) -> Params {
+    (entry.parse)(random.pick(entry.examples), &Bounds::default()).expect("an example")
 }

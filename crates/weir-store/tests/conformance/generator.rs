@@ -9,15 +9,10 @@ use weir_core::{
         time::MAX_MOMENT,
     },
     plan::Decisions,
+    testing::Random,
 };
 
-use rand::{Rng as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
-
-use super::{
-    draw::Draw as _,
-    fixture::{Check, Fixture, Named},
-};
+use super::fixture::{Check, Fixture, Named};
 
 /// A step of a trace.
 #[derive(Debug)]
@@ -51,7 +46,7 @@ const EDGES: usize = 12;
 const LEVELS: usize = 6;
 
 pub struct Generator {
-    rng: ChaCha8Rng,
+    random: Random,
     options: TraceOptions,
     pub fixture: Fixture,
     now: Micros,
@@ -63,23 +58,23 @@ pub struct Generator {
 
 impl Generator {
     pub fn new(seed: u64, options: TraceOptions) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let fixture = Fixture::new(&mut rng);
-        let now = match rng.random_range(0..10) {
+        let mut random = Random::new(seed);
+        let fixture = Fixture::new(&mut random);
+        let now = match random.below(10) {
             0 => 0,
-            1 => MAX_MOMENT - rng.magnitude(1 << 40),
-            _ => 1_790_000_000_000_000 + rng.random_range(0..=1 << 40),
+            1 => MAX_MOMENT - random.magnitude(1 << 40),
+            _ => 1_790_000_000_000_000 + random.within(0, 1 << 40),
         };
         let last = vec![None; fixture.rules.len()];
-        Self { rng, options, fixture, now, edges: Vec::new(), last }
+        Self { random, options, fixture, now, edges: Vec::new(), last }
     }
 
     /// Returns the next step and its time.
     pub fn step(&mut self) -> (Micros, Step) {
         self.now = self.moment();
-        let step = match self.rng.random_range(0..20) {
+        let step = match self.random.below(20) {
             0 => self.reset(),
-            1 => Step::Change(self.fixture.change(&mut self.rng)),
+            1 => Step::Change(self.fixture.change(&mut self.random)),
             _ => Step::Check(self.check()),
         };
         (self.now, step)
@@ -100,28 +95,28 @@ impl Generator {
     /// Draws a time: often the same, often at an edge or a microsecond beside it, sometimes far away, sometimes in the
     /// past.
     fn moment(&mut self) -> Micros {
-        let (rng, now) = (&mut self.rng, self.now);
-        let edge = if self.edges.is_empty() { now } else { rng.pick(&self.edges) };
-        let moment = match rng.random_range(0..20) {
+        let (random, now) = (&mut self.random, self.now);
+        let edge = if self.edges.is_empty() { now } else { random.pick(&self.edges) };
+        let moment = match random.below(20) {
             0..7 => now,
-            7..12 => edge + rng.random_range(-1..=1),
-            12..15 => now + rng.random_range(0..=(edge - now).max(0)),
+            7..12 => edge + random.within(-1, 1),
+            12..15 => now + random.within(0, (edge - now).max(0)),
             15 => now + 1,
-            16 => now + rng.magnitude(1 << 42),
-            17 => edge + rng.magnitude((edge - now).max(1)),
-            18 => now - rng.magnitude((edge - now).abs().max(1 << 20)),
-            _ if rng.random_ratio(1, 10) => rng.pick(&[0, MAX_MOMENT]),
-            _ => now - rng.random_range(0..=2),
+            16 => now + random.magnitude(1 << 42),
+            17 => edge + random.magnitude((edge - now).max(1)),
+            18 => now - random.magnitude((edge - now).abs().max(1 << 20)),
+            _ if random.once_in(10) => random.pick(&[0, MAX_MOMENT]),
+            _ => now - random.within(0, 2),
         };
         moment.clamp(if self.options.back { 0 } else { now }, MAX_MOMENT)
     }
 
     fn check(&mut self) -> Check {
-        let key = self.rng.random_range(0..self.fixture.keys.len());
+        let key = self.random.below(self.fixture.keys.len());
         let mut levels: Vec<_> = self.fixture.rules_of(key).into_iter().map(|rule| (key, rule)).collect();
-        if self.rng.random_ratio(1, 3) || levels.is_empty() {
+        if self.random.once_in(3) || levels.is_empty() {
             // Like Envoy's requests, with several keys that may share limits.
-            for _ in 0..self.rng.random_range(0..4) + usize::from(levels.is_empty()) {
+            for _ in 0..self.random.below(4) + usize::from(levels.is_empty()) {
                 let (key, rule) = self.any_level();
                 levels.push((key, rule));
             }
@@ -132,9 +127,9 @@ impl Generator {
             levels.retain(|level| anchor(level) == first);
         }
         levels.truncate(LEVELS);
-        let (_, priced) = self.rng.pick(&levels);
+        let (_, priced) = self.random.pick(&levels);
         let one_cost = self.cost(priced);
-        let differ = self.rng.random_ratio(1, 4);
+        let differ = self.random.once_in(4);
         let priced = levels.into_iter().map(|(key, rule)| (key, rule, if differ { self.cost(rule) } else { one_cost }));
         let mut levels: Vec<_> = priced.collect();
         let anchors: BTreeSet<_> = levels.iter().map(|(key, rule, _)| self.fixture.anchor_path(*key, *rule)).collect();
@@ -144,55 +139,55 @@ impl Generator {
         }
         Check {
             levels,
-            charge: self.rng.pick(&[
+            charge: self.random.pick(&[
                 Charge::AllOrNothing,
                 Charge::AllOrNothing,
                 Charge::Independent,
                 Charge::OverLimitOnly,
             ]),
-            max_wait: match self.rng.random_range(0..4) {
+            max_wait: match self.random.below(4) {
                 0 => Some(0),
-                1 => Some(self.rng.magnitude(MAX_WAIT)),
+                1 => Some(self.random.magnitude(MAX_WAIT)),
                 _ => None,
             },
-            factor: if self.rng.random_ratio(1, 10) { self.rng.pick(&[0.5, 2.0, 3.0, 0.1]) } else { 1.0 },
-            dry_run: self.rng.random_ratio(1, 6),
+            factor: if self.random.once_in(10) { self.random.pick(&[0.5, 2.0, 3.0, 0.1]) } else { 1.0 },
+            dry_run: self.random.once_in(6),
         }
     }
 
     /// Draws a limit, and a key with this limit on its path.
     fn any_level(&mut self) -> (usize, usize) {
-        let rule = self.rng.random_range(0..self.fixture.rules.len());
+        let rule = self.random.below(self.fixture.rules.len());
         let keys: Vec<_> =
             (0..self.fixture.keys.len()).filter(|key| self.fixture.rules_of(*key).contains(&rule)).collect();
-        (self.rng.pick(&keys), rule)
+        (self.random.pick(&keys), rule)
     }
 
     fn cost(&mut self, rule: usize) -> i64 {
         let (limit, remaining) = self.last[rule].map_or((5, 5), |last| (last.limit as i64, last.remaining as i64));
-        let rng = &mut self.rng;
-        let cost = match rng.random_range(0..20) {
+        let random = &mut self.random;
+        let cost = match random.below(20) {
             0..2 => 0,
             2..7 => 1,
-            7..9 => rng.random_range(1..=5),
-            9..12 => remaining + rng.random_range(-1..=1),
-            12 => limit + rng.random_range(-1..=1),
-            13..15 => rng.random_range(0..=remaining),
-            15 => rng.random_range(0..=2 * limit),
-            16 => -rng.magnitude(limit),
-            17 => -rng.random_range(1..=3),
-            18 => rng.random_range(0..=limit),
-            _ => rng.pick(&[MAX_COST, -MAX_COST, MAX_COST - 1, -limit]),
+            7..9 => random.within(1, 5),
+            9..12 => remaining + random.within(-1, 1),
+            12 => limit + random.within(-1, 1),
+            13..15 => random.within(0, remaining),
+            15 => random.within(0, 2 * limit),
+            16 => -random.magnitude(limit),
+            17 => -random.within(1, 3),
+            18 => random.within(0, limit),
+            _ => random.pick(&[MAX_COST, -MAX_COST, MAX_COST - 1, -limit]),
         };
         cost.clamp(-MAX_COST, MAX_COST)
     }
 
     /// Draws a reset, mostly of a key of the trace or one above it, sometimes of one below or of an unused one.
     fn reset(&mut self) -> Step {
-        let rng = &mut self.rng;
-        let key = &self.fixture.keys[rng.random_range(0..self.fixture.keys.len())];
-        let depth = rng.random_range(1..=key.key.depth());
-        let more = if rng.random_ratio(1, 8) { Some(rng.pick(&["trade", "*", "nobody"])) } else { None };
-        Step::Reset { key: key.prefix(depth, more), subtree: rng.random_ratio(1, 2) }
+        let random = &mut self.random;
+        let key = &self.fixture.keys[random.below(self.fixture.keys.len())];
+        let depth = 1 + random.below(key.key.depth());
+        let more = if random.once_in(8) { Some(random.pick(&["trade", "*", "nobody"])) } else { None };
+        Step::Reset { key: key.prefix(depth, more), subtree: random.once_in(2) }
     }
 }

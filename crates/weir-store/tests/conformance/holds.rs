@@ -3,7 +3,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{from_environment, seed_of_the_day};
 use smallvec::smallvec;
 use weir_core::{
     algorithm::{Bounds, Entry, Params, State, find, rates},
@@ -13,7 +12,7 @@ use weir_core::{
         decide_with_holds, renew,
     },
     plan::{Decisions, Level, Limit, Origin, Plan, States},
-    testing::{DishonestOwner, Random},
+    testing::{DishonestOwner, Random, fresh_seed, from_environment},
 };
 use weir_settings::Time;
 use weir_store::{
@@ -292,7 +291,7 @@ async fn stories_on(url: &str) {
 }
 
 async fn traces(store: &mut Authority, clock: &Arc<ManualClock>) {
-    let first = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
+    let first = from_environment("WEIR_SEED").unwrap_or_else(fresh_seed);
     for seed in (0..TRACES).map(|number| first.wrapping_add(number)) {
         for (stream, params) in examples().enumerate() {
             let mut random = Random::new(seed).fork(stream as u64);
@@ -323,7 +322,7 @@ async fn memory_holds_what_the_reference_holds() {
 #[test]
 fn a_full_memory_counts_what_it_holds() {
     const MAX_KEYS: usize = 8;
-    let seed = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
+    let seed = from_environment("WEIR_SEED").unwrap_or_else(fresh_seed);
     let policies = [WhenFull::Deny, WhenFull::Allow, WhenFull::Evict];
     for (stream, (params, when_full)) in
         examples().flat_map(|params| policies.map(|when_full| (params.clone(), when_full))).enumerate()

@@ -8,16 +8,12 @@ use weir_core::{
     domain::{ManualClock, Micros},
     hold::{HoldId, Renewal, Reservation, decide_with_holds, renew},
     plan::Plan,
-    testing::{DishonestOwner, Random},
+    testing::{DishonestOwner, Random, fresh_seed, from_environment},
 };
 use weir_store::redis::RedisStore;
 use weir_test_redis::{Options, Server};
 
-use super::{
-    from_environment,
-    holds::{Authority, Limits, Reference, START, examples, on_redis, reservation_step},
-    seed_of_the_day,
-};
+use super::holds::{Authority, Limits, Reference, START, examples, on_redis, reservation_step};
 
 const CROWDS: usize = 8;
 /// Number of concurrent requests.
@@ -99,7 +95,7 @@ async fn pipelined_commands_are_served_in_order() {
     let server = Server::start(Options::socket());
     let clock = Arc::new(ManualClock::default());
     let Authority::Redis(store) = on_redis(&server.url(), &clock) else { unreachable!() };
-    let first = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
+    let first = from_environment("WEIR_SEED").unwrap_or_else(fresh_seed);
     for seed in (0..TRACES).map(|number| first.wrapping_add(number)) {
         for (stream, params) in examples().enumerate() {
             let mut random = Random::new(seed).fork(stream as u64);

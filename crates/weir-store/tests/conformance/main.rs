@@ -7,7 +7,6 @@
 #![allow(clippy::expect_used)]
 
 mod calendar;
-mod draw;
 mod duplicates;
 mod fixture;
 mod full_ledgers;
@@ -30,7 +29,10 @@ mod uneven_holds;
 
 use std::fmt::Debug;
 
-use weir_core::domain::Micros;
+use weir_core::{
+    domain::Micros,
+    testing::{fresh_seed, from_environment},
+};
 
 use generator::{Generator, Step, TraceOptions};
 use memory::InMemory;
@@ -43,19 +45,10 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 /// Number of steps of a trace.
 const STEPS: usize = 60;
 
-fn from_environment(name: &str) -> Option<u64> {
-    Some(std::env::var(name).ok()?.parse().expect("a number"))
-}
-
-fn seed_of_the_day() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after the epoch");
-    now.as_nanos() as u64
-}
-
 /// Runs `usual` traces, or the number set by the environment, on the reference and on a store.
 async fn run_traces(usual: u64, options: TraceOptions, store: &mut impl StoreUnderTest) {
     let only = from_environment("WEIR_SEED");
-    let first = only.unwrap_or_else(seed_of_the_day);
+    let first = only.unwrap_or_else(fresh_seed);
     let traces = from_environment("WEIR_TRACES").unwrap_or(if only.is_some() { 1 } else { usual });
     println!("seeds {first} and the {traces} from there");
     let mut tally = Tally::default();

@@ -7,15 +7,14 @@ use weir_core::{
     algorithm::{Bounds, rates},
     domain::{Charge, Key},
     plan::{Level, Limit, Origin, Plan},
+    testing::{fresh_seed, from_environment},
 };
 
 use super::{
     STEPS,
     duplicates::START,
-    from_environment,
     generator::{Generator, Step, TraceOptions},
     redis::OnRedis,
-    seed_of_the_day,
     store_under_test::{Reference, StoreUnderTest},
 };
 use weir_test_redis::{Options, Server};
@@ -63,7 +62,7 @@ async fn concurrent_checks_are_decided_as_if_sequential() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
     let only = from_environment("WEIR_SEED");
-    let first = only.unwrap_or_else(seed_of_the_day);
+    let first = only.unwrap_or_else(fresh_seed);
     let traces = if only.is_some() { 1 } else { from_environment("WEIR_TRACES").unwrap_or(TRACES) };
     println!("seeds {first} and the {traces} from there");
     for seed in (0..traces).map(|number| first.wrapping_add(number)) {

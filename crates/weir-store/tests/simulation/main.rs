@@ -20,11 +20,11 @@ use std::{
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
-use weir_core::testing::Random;
+use weir_core::testing::{Random, fresh_seed, from_environment};
 
 use self::{case::Case, record::Figures, world::World};
 
@@ -137,10 +137,6 @@ impl fmt::Display for Total {
     }
 }
 
-fn from_environment(name: &str) -> Option<u64> {
-    Some(std::env::var(name).ok()?.parse().expect("a number"))
-}
-
 /// The seeds to run until the time is over: those from 0, or as set by the environment.
 struct Seeds {
     only: Option<u64>,
@@ -152,11 +148,10 @@ struct Seeds {
 
 impl Seeds {
     fn new() -> Self {
-        let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_nanos() as u64;
         let seconds = from_environment("WEIR_SIMULATE_SECONDS");
         Self {
             only: from_environment("WEIR_SEED"),
-            first: seconds.map_or(0, |_| fresh()),
+            first: seconds.map_or(0, |_| fresh_seed()),
             until: Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS)),
             next: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
