@@ -159,10 +159,7 @@ fn bucket_of(capacity: u64) -> Option<Params> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn params(algorithm: &str, fields: &[(&str, &str)]) -> Params {
-        (find(algorithm).unwrap().parse)(fields, &Bounds::default()).unwrap()
-    }
+    use weir_core::testing::parse;
 
     #[test]
     fn a_limit_has_the_rate_that_it_admits_in_the_long_run() {
@@ -174,7 +171,7 @@ mod tests {
             ("leaky_bucket", &[("size", "10"), ("drip_rate", "100ms")], 10_000),
             ("token_bucket", &[("capacity", "1"), ("count", "4294967296"), ("period", "1s")], MAX_RATE),
         ] {
-            assert_eq!(rate(&params(algorithm, fields)), thousandths, "{algorithm} {fields:?}");
+            assert_eq!(rate(&parse(algorithm, fields)), thousandths, "{algorithm} {fields:?}");
         }
     }
 

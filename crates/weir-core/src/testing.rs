@@ -2,6 +2,7 @@
 //! `PROPERTIES_EFFORT=100` runs a hundred times as many cases.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)]
 
+mod limits;
 mod oracle;
 
 use std::{env, time::UNIX_EPOCH};
@@ -9,6 +10,7 @@ use std::{env, time::UNIX_EPOCH};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+pub use limits::{bucket, limits, parse};
 pub use oracle::{LimitDefinition, Oracle, first_violation};
 
 use crate::hold::{Grant, HoldId, MAX_TTL, Renewal};

@@ -31,9 +31,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithm::{Bounds, find},
         domain::Key,
         plan::{Limit, Origin},
+        testing::parse,
     };
 
     /// Whether the level allows, whether it is in shadow mode, and its `charge_denied`.
@@ -44,8 +44,7 @@ mod tests {
         let limit = |(_, shadow, charge_denied): &Case| {
             let fields =
                 [("count", "9"), ("period", "1s"), ("charge_denied", if *charge_denied { "true" } else { "false" })];
-            let params = (find("fixed_window").unwrap().parse)(&fields[..], &Bounds::default()).unwrap();
-            Limit::new(Origin::Policy, None, "k", 0, *shadow, params)
+            Limit::new(Origin::Policy, None, "k", 0, *shadow, parse("fixed_window", &fields))
         };
         let limits: Vec<_> = cases.iter().map(limit).collect();
         let levels: SmallVec<_> =

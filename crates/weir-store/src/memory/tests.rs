@@ -12,10 +12,10 @@ use std::{
 
 use super::*;
 use weir_core::{
-    algorithm::{Bounds, find},
     domain::{Charge, Decision, ManualClock, key::MAX_SEGMENTS, time::SECOND},
     hold::{Hold, HoldId, Idempotency, OnExpiry, Outcome, RequestId, Reservation, Step},
     plan::{Level, Limit, Origin},
+    testing::parse,
 };
 
 /// Capacity of the tested stores.
@@ -23,8 +23,7 @@ const MOST: usize = 1_000;
 
 /// A limit of `count` per `period`.
 fn per_second(count: &str, period: &str) -> Limit {
-    let source: &[(&str, &str)] = &[("count", count), ("period", period)];
-    let params = (find("fixed_window").unwrap().parse)(source, &Bounds::default()).unwrap();
+    let params = parse("fixed_window", &[("count", count), ("period", period)]);
     Limit::new(Origin::Policy, None, "*", 0, false, params)
 }
 
@@ -297,9 +296,7 @@ fn large_limits_of_requests_take_places_and_those_of_a_policy_do_not() {
     let clock = ManualClock::new(5 * SECOND);
     let store = MemoryStore::new(MemorySettings { max_keys: MOST, ..MemorySettings::default() }, clock);
     let log = |origin, count: &str| {
-        let source: &[(&str, &str)] = &[("count", count), ("period", "1h")];
-        let params = (find("sliding_log").unwrap().parse)(source, &Bounds::default()).unwrap();
-        Limit::new(origin, None, "*", 0, false, params)
+        Limit::new(origin, None, "*", 0, false, parse("sliding_log", &[("count", count), ("period", "1h")]))
     };
     let user = |name: &str| key(&["user", name]);
     assert!(ask(&store, &log(Origin::Policy, "10000"), &user("a"), &[2]));

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::*;
 use weir_core::{
-    algorithm::{Bounds, find},
     domain::{Decision, Key, ManualClock, OnStoreFailure, time::SECOND},
     plan::{Level, Limit, Origin},
+    testing::parse,
 };
 
 const START: Micros = 1_000 * SECOND;
@@ -32,8 +32,7 @@ struct Request {
 const USUAL: Request = Request { cost: 2, max_wait: None, version: Some(7), charge: Charge::AllOrNothing };
 
 fn window(fields: &[(&str, &str)], shadow: bool) -> Limit {
-    let params = (find("fixed_window").unwrap().parse)(fields, &Bounds::default()).unwrap();
-    Limit::new(Origin::Policy, None, "*", 0, shadow, params)
+    Limit::new(Origin::Policy, None, "*", 0, shadow, parse("fixed_window", fields))
 }
 
 fn key(parts: &[&str]) -> Key {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::*;
 use weir_core::{
-    algorithm::{Bounds, find},
     domain::{Charge, Key, ManualClock, Micros, time::SECOND},
     plan::{Level, Limit, Origin},
+    testing::parse,
 };
 
 const START: Micros = 1_000 * SECOND;
@@ -23,8 +23,7 @@ fn bucket(name: &str) -> Limit {
 }
 
 fn limit(name: &str, algorithm: &str, fields: &[(&str, &str)]) -> Limit {
-    let params = (find(algorithm).unwrap().parse)(fields, &Bounds::default()).unwrap();
-    Limit::new(Origin::Policy, Some(name), "*", 0, false, params)
+    Limit::new(Origin::Policy, Some(name), "*", 0, false, parse(algorithm, fields))
 }
 
 fn key(parts: &[&str]) -> Key {

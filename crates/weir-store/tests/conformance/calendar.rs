@@ -6,13 +6,13 @@ use futures_util::future::BoxFuture;
 use smallvec::smallvec;
 use tokio::runtime::Handle;
 use weir_core::{
-    algorithm::{Bounds, Params, find},
     domain::{
         Charge, Decision, Key, ManualClock, Micros,
         time::{DAY, SECOND},
     },
     hold::{HoldId, OnExpiry, Outcome, Renewal, Reservation, Step},
     plan::{Level, Limit, Origin, Plan},
+    testing::parse,
 };
 use weir_settings::Time;
 use weir_store::{
@@ -29,12 +29,9 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 const EDGE: Micros = 1_773_529_200 * SECOND;
 const NEXT: Micros = 1_776_204_000 * SECOND;
 
-fn params(fields: &[(&str, &str)]) -> Params {
-    (find("fixed_window").expect("it is there").parse)(fields, &Bounds::default()).expect("valid")
-}
-
 fn billing_month() -> Limits {
-    let month = params(&[("count", "10"), ("calendar", "month"), ("zone", "Europe/Berlin"), ("anchor", "15")]);
+    let month =
+        parse("fixed_window", &[("count", "10"), ("calendar", "month"), ("zone", "Europe/Berlin"), ("anchor", "15")]);
     Limits::new(&[month.clone(), month])
 }
 
@@ -118,7 +115,14 @@ async fn a_window_is_that_of_the_servers_clock() {
     let server = Server::start(Options::socket());
     let Ok(StoreUrl::Redis(url)) = server.url().parse() else { panic!("no Redis") };
     let settings = RedisSettings { command_timeout: Time::seconds(20), ..RedisSettings::default() };
-    let limit = Limit::new(Origin::Policy, None, "*", 0, false, params(&[("count", "100"), ("calendar", "day")]));
+    let limit = Limit::new(
+        Origin::Policy,
+        None,
+        "*",
+        0,
+        false,
+        parse("fixed_window", &[("count", "100"), ("calendar", "day")]),
+    );
     for (number, days) in [0, 1, -1, 2, -3, 40, -40, 4_000, -9_000].into_iter().enumerate() {
         let key = Key::new("", &[number.to_string()]).expect("a key");
         let platform = Arc::new(Ahead(days * DAY));

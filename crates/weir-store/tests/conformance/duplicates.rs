@@ -6,6 +6,7 @@ use weir_core::{
     algorithm::{Bounds, Entry, Params, rates},
     domain::{Charge, Key, Micros, request::MAX_COST},
     plan::{Decisions, Level, Limit, Origin, Plan},
+    testing::parse,
 };
 
 use super::{
@@ -94,10 +95,8 @@ async fn a_state_reduced_by_a_refusing_shadow_stays_reduced() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
     let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));
-    let gcra = rates().find(|algorithm| algorithm.name == "gcra").expect("it is there");
     let gcra = |burst: &str, shadow| {
-        let fields = [("burst", burst), ("count", "1"), ("period", "1s")];
-        let params = (gcra.parse)(fields.as_slice(), &Bounds::default()).expect("parameters");
+        let params = parse("gcra", &[("burst", burst), ("count", "1"), ("period", "1s")]);
         Limit::new(Origin::Policy, None, "*", 0, shadow, params)
     };
     let (before, shadow, refuses) = (gcra("9", true), gcra("1", true), gcra("1", false));

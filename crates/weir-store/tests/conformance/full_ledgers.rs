@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use weir_core::{
-    algorithm::{Bounds, find},
     domain::{ManualClock, Micros, time::SECOND},
     hold::{HoldId, MAX_HOLDS, OnExpiry, Outcome, Renewal, Reservation, Step, decide_with_holds, renew},
+    testing::parse,
 };
 use weir_test_redis::{Options, Server};
 
@@ -20,8 +20,7 @@ fn ttl(number: i32) -> Micros {
 }
 
 async fn fill(store: &Authority, clock: &ManualClock) {
-    let source: &[(&str, &str)] = &[("capacity", "100000"), ("count", "1"), ("period", "1h")];
-    let params = (find("token_bucket").expect("listed").parse)(source, &Bounds::default()).expect("valid");
+    let params = parse("token_bucket", &[("capacity", "100000"), ("count", "1"), ("period", "1h")]);
     let (limits, mut reference) = (Limits::new(&[params.clone(), params]), Reference::default());
     clock.set(START);
     let (mut reserved, mut refused) = (0, 0);

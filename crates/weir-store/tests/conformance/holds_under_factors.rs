@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use super::holds::{Authority, Limits, Reference, START, in_memory, on_redis};
 use weir_core::{
-    algorithm::{Bounds, Params, find},
+    algorithm::Params,
     domain::ManualClock,
     hold::{HoldId, OnExpiry, Renewal, Reservation, Step, decide_with_holds, renew},
+    testing::parse,
 };
 use weir_test_redis::{Options, Server};
 
-fn limit(algorithm: &str, fields: &[(&str, &str)]) -> Params {
-    (find(algorithm).expect("an algorithm").parse)(fields, &Bounds::default()).expect("a limit")
-}
-
 fn token_bucket(fields: &[(&str, &str)]) -> Params {
-    limit("token_bucket", fields)
+    parse("token_bucket", fields)
 }
 
 /// A state charged under a factor may last longer than the limit itself would keep one.
@@ -72,9 +69,9 @@ async fn a_factor_changes_nothing_of_what_is_held() {
 #[tokio::test]
 async fn units_spent_under_a_factor_count_beside_a_hold() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
-    let gcra = limit("gcra", &[("burst", "15"), ("count", "30"), ("period", "1h")]);
-    let leaky_bucket = limit("leaky_bucket", &[("size", "10"), ("drip_rate", "1h")]);
-    let decay = limit("decay", &[("max", "10"), ("resolution", "1h"), ("decay", "2")]);
+    let gcra = parse("gcra", &[("burst", "15"), ("count", "30"), ("period", "1h")]);
+    let leaky_bucket = parse("leaky_bucket", &[("size", "10"), ("drip_rate", "1h")]);
+    let decay = parse("decay", &[("max", "10"), ("resolution", "1h"), ("decay", "2")]);
     for (params, factor, most) in [(gcra, 10.0, 2), (leaky_bucket, 0.1, 99), (decay, 0.1, 99)] {
         for mut store in [on_redis(&server.url(), &clock), Authority::Memory(in_memory(&clock))] {
             store.forget(&clock).await;

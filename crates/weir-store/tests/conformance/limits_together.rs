@@ -5,18 +5,15 @@ use std::sync::Arc;
 
 use super::holds::{Authority, Limits, START, in_memory, on_redis};
 use weir_core::{
-    algorithm::{Bounds, Params, find},
+    algorithm::Params,
     domain::{ManualClock, Micros, time::SECOND},
     hold::{OnExpiry, Reservation, Step},
+    testing::parse,
 };
 use weir_test_redis::{Options, Server};
 
-fn limit(algorithm: &str, fields: &[(&str, &str)]) -> Params {
-    (find(algorithm).expect("an algorithm").parse)(fields, &Bounds::default()).expect("a limit")
-}
-
 fn token_bucket(capacity: &str, count: &str, period: &str) -> Params {
-    limit("token_bucket", &[("capacity", capacity), ("count", count), ("period", period)])
+    parse("token_bucket", &[("capacity", capacity), ("count", count), ("period", period)])
 }
 
 /// Returns how many requests pass, one for each limit in turns at each of these times.
@@ -65,9 +62,9 @@ async fn refuse_no_longer(mut store: Authority, clock: &Arc<ManualClock>) {
 
 async fn count(mut store: Authority, clock: &Arc<ManualClock>) {
     let by_size = [token_bucket("105", "1", "1s"), token_bucket("50", "1", "1s")];
-    let by_burst = ["104", "49"].map(|burst| limit("gcra", &[("burst", burst), ("count", "1"), ("period", "1s")]));
+    let by_burst = ["104", "49"].map(|burst| parse("gcra", &[("burst", burst), ("count", "1"), ("period", "1s")]));
     let in_queues =
-        ["104", "49"].map(|burst| limit("leaky_queue", &[("burst", burst), ("count", "1"), ("period", "1s")]));
+        ["104", "49"].map(|burst| parse("leaky_queue", &[("burst", burst), ("count", "1"), ("period", "1s")]));
     for limits in [by_size, by_burst, in_queues] {
         // 60 of each a second for five seconds.
         let times = || (0..300).map(|number| number * SECOND / 60);

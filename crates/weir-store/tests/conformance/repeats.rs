@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use weir_core::{
-    algorithm::{Bounds, find},
     domain::{Charge, Key, ManualClock, Micros, time::SECOND},
     hold::{Idempotency, RequestId},
     plan::{Level, Limit, Origin, Plan},
+    testing::parse,
 };
 use weir_store::Verdict;
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
@@ -18,8 +18,7 @@ const WINDOW: Micros = 60 * SECOND;
 
 fn limit(name: &'static str, count: &str, shadow: bool, charge_denied: bool) -> Limit {
     let fields = [("count", count), ("period", "1h"), ("charge_denied", if charge_denied { "true" } else { "false" })];
-    let params = (find("fixed_window").expect("known").parse)(&fields[..], &Bounds::default()).expect("valid");
-    Limit::new(Origin::Policy, Some(name), "*", 0, shadow, params)
+    Limit::new(Origin::Policy, Some(name), "*", 0, shadow, parse("fixed_window", &fields))
 }
 
 /// The policies before and after the change, with a limit on each level of the key.

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use weir_core::{
-    algorithm::{Bounds, find},
     domain::{Charge, Key, time::SECOND},
     plan::{Level, Limit, Origin, Plan},
+    testing::parse,
 };
 use weir_store::{
     documents::{ChangeId, Changes},
@@ -114,8 +114,7 @@ async fn expired_states_are_not_listed() {
     let mut store = OnRedis::new("Redis", &server.url(), vec![&server]);
     let key = Key::new("", &["user", "alex"]).expect("a key");
     let limit = |name, period| {
-        let source: &[(&str, &str)] = &[("count", "9"), ("period", period)];
-        let params = (find("fixed_window").expect("listed").parse)(source, &Bounds::default()).expect("valid");
+        let params = parse("fixed_window", &[("count", "9"), ("period", period)]);
         Limit::new(Origin::Policy, Some(name), "*", 0, false, params)
     };
     let limits = [limit("short", "1s"), limit("long", "1h")];

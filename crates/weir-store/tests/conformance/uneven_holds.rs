@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use weir_core::{
-    algorithm::{Bounds, find},
     domain::{Charge, Key, ManualClock, Micros, time::SECOND},
     hold::{HoldId, OnExpiry, Outcome, Renewal, Reservation, Step},
     plan::{Decisions, Level, Limit, Origin, Plan},
+    testing::parse,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
@@ -18,8 +18,7 @@ use super::{
 const HOUR: Micros = 3_600 * SECOND;
 
 fn limit(name: &'static str, capacity: &str) -> Limit {
-    let source: &[(&str, &str)] = &[("capacity", capacity), ("count", "1"), ("period", "1h")];
-    let params = (find("token_bucket").expect("listed").parse)(source, &Bounds::default()).expect("valid");
+    let params = parse("token_bucket", &[("capacity", capacity), ("count", "1"), ("period", "1h")]);
     Limit::new(Origin::Policy, Some(name), "*", 0, false, params)
 }
 

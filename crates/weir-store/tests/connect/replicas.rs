@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use smallvec::smallvec;
 use tokio::time::sleep;
 use weir_core::{
-    algorithm::{Bounds, find},
     domain::{Charge, Key},
     plan::{Level, Limit, Origin, Plan},
+    testing::parse,
 };
 use weir_settings::Time;
 use weir_store::redis::{RedisStore, settings::RedisSettings};
@@ -22,8 +22,7 @@ async fn checks_are_answered_in_time_by_a_server_that_is_late_to_end_its_wait() 
     let server = Server::unix(&["hz 1"]);
     let settings = RedisSettings { command_timeout: Time::seconds(1), wait_replicas: 1, ..patient() };
     let store = RedisStore::start(&redis(&server.url("")), &settings, None, Arc::default()).expect("a thread");
-    let window = find("fixed_window").expect("it is there");
-    let params = (window.parse)(&[("count", "100"), ("period", "1h")], &Bounds::default()).expect("valid");
+    let params = parse("fixed_window", &[("count", "100"), ("period", "1h")]);
     let (key, limit) = (Key::new("", &["a"]).expect("a key"), Limit::new(Origin::Policy, None, "*", 0, false, params));
     store.reach(TIMEOUT).await.expect("it answers");
     let mut undecided = 0;

@@ -1,8 +1,9 @@
 //! Helpers by which an algorithm's folder tests its documented behavior.
 
 use super::lua::Halves;
+pub(crate) use crate::testing::parse;
 use crate::{
-    algorithm::{Bounds, ParamError, Params, State, find, params::MAX_PERIOD},
+    algorithm::{Bounds, ParamError, Params, State, find},
     domain::{Decision, Micros, StepInput},
 };
 
@@ -35,11 +36,6 @@ impl Key {
         self.state = next.or(self.state.take());
         Decision { next_after: None, ..decision }
     }
-}
-
-/// Parses parameters as a file would write them, with the widest bounds.
-pub(crate) fn parse(name: &str, fields: &'static [(&str, &str)]) -> Params {
-    (find(name).unwrap().parse)(fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
 }
 
 /// Returns the error of invalid parameters, with the default bounds.

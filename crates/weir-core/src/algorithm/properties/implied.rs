@@ -1,14 +1,14 @@
 //! Limits that never refuse what another limit admits.
 
 use crate::{
-    algorithm::{Bounds, Params, find},
+    algorithm::Params,
     domain::StepInput,
-    testing::Random,
+    testing::{self, Random},
 };
 
 fn parse(name: &str, parameters: &[(&str, String)]) -> Params {
     let parameters: Vec<_> = parameters.iter().map(|(name, text)| (*name, text.as_str())).collect();
-    (find(name).unwrap().parse)(parameters.as_slice(), &Bounds::default()).unwrap()
+    testing::parse(name, &parameters)
 }
 
 /// Small limits of every algorithm that has a rate bound, of which many divide each other and many do not.

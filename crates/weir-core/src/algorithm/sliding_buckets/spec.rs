@@ -1,7 +1,7 @@
 //! The spec of `sliding_buckets`, and its vectors.
 
 use super::super::{
-    Bounds, State, find,
+    State,
     properties::{
         Spec,
         check::{Key, MS, S, check, error, never, parse, pass, refuse},
@@ -111,10 +111,8 @@ fn charge_denied_counts_refused_requests_and_keeps_the_newest() {
 
 #[test]
 fn a_changed_count_keeps_recorded_units() {
-    let [five, ten, twenty, largest] = ["5", "10", "20", "4294967296"].map(|count| {
-        let fields = [("count", count), ("period", "10s"), ("resolution", "1s")];
-        (find("sliding_buckets").unwrap().parse)(fields.as_slice(), &Bounds::default()).unwrap()
-    });
+    let [five, ten, twenty, largest] = ["5", "10", "20", "4294967296"]
+        .map(|count| parse("sliding_buckets", &[("count", count), ("period", "10s"), ("resolution", "1s")]));
     let mut key = Key::new();
     assert_eq!(key.decide(&ten, 0, 6), pass(10, 4, 11 * S));
     assert_eq!(key.decide(&ten, 5 * S, 4), pass(10, 0, 11 * S));

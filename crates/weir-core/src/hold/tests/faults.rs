@@ -5,12 +5,12 @@ use super::{
     model::{assert_within, find_violation, run},
     mutations::Mutation,
     simulation::{Case, Faults, Load},
-    table::{FAIR, bucket, parse},
+    table::FAIR,
 };
 use crate::{
     algorithm::Params,
     domain::time::SECOND,
-    testing::{LimitDefinition, Random, cases},
+    testing::{self, LimitDefinition, Random, cases},
 };
 
 /// All faults at once; holders that are cut off repeatedly, with slow messages; and slow messages alone.
@@ -29,47 +29,9 @@ const FAULTS: [Faults; 3] = [
     Faults { lose: 20, delay: 3, ..FAIR },
 ];
 
-/// Limits of a few hundred units a second with their definitions, so that each is reached within a second.
+/// The parameters and the definitions of the limits of one request each.
 fn limits() -> Vec<(Vec<Params>, Vec<LimitDefinition>)> {
-    let one = |params, definition| (vec![params], vec![definition]);
-    let (small, small_definition) = bucket(700, 100);
-    let (wide, wide_definition) = bucket(1_000, 300);
-    vec![
-        one(small.clone(), small_definition),
-        (vec![wide, small], vec![wide_definition, small_definition]),
-        one(
-            parse("gcra", &[("burst", "49"), ("count", "700"), ("period", "1s")]),
-            LimitDefinition::Bucket { capacity: 50, count: 700, period: SECOND },
-        ),
-        one(
-            parse("leaky_bucket", &[("size", "60"), ("drip_rate", "1ms")]),
-            LimitDefinition::Rate { at_once: 61, count: 1_000, period: SECOND },
-        ),
-        one(
-            parse("leaky_bucket", &[("size", "60"), ("drip_size", "7"), ("drip_rate", "10ms")]),
-            LimitDefinition::Rate { at_once: 67, count: 700, period: SECOND },
-        ),
-        one(
-            parse("fixed_window", &[("count", "150"), ("period", "200ms")]),
-            LimitDefinition::Window { count: 150, period: 200_000 },
-        ),
-        one(
-            parse("sliding_log", &[("count", "150"), ("period", "200ms")]),
-            LimitDefinition::AnySpan { count: 150, period: 200_000 },
-        ),
-        one(
-            parse("sliding_buckets", &[("count", "150"), ("period", "200ms"), ("resolution", "20ms")]),
-            LimitDefinition::AnySpan { count: 150, period: 200_000 },
-        ),
-        one(
-            parse("sliding_window", &[("count", "150"), ("period", "200ms")]),
-            LimitDefinition::Window { count: 150, period: 200_000 },
-        ),
-        one(
-            parse("decay", &[("max", "100"), ("resolution", "50ms"), ("decay", "1.5")]),
-            LimitDefinition::Rate { at_once: 134, count: 667, period: SECOND },
-        ),
-    ]
+    testing::limits().into_iter().map(|limits| limits.into_iter().unzip()).collect()
 }
 
 fn case(params: Vec<Params>, mutation: Option<Mutation>, faults: Faults) -> Case {

@@ -9,13 +9,12 @@ use std::{
 use super::{
     mutations::Mutation,
     store::{Limits, Store},
-    table::parse,
 };
 use crate::{
     algorithm::Params,
     domain::Micros,
     hold::{Balance, Grant, Hold, HoldId, Holder, LeaseTerms, Ledger, OnShortage, Renewal, Spend},
-    testing::Random,
+    testing::{Random, parse},
 };
 
 const CAPACITY: i64 = 3;

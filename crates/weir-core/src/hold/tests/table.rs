@@ -6,21 +6,9 @@ use super::{
     simulation::{Case, Faults, Load},
 };
 use crate::{
-    algorithm::{Bounds, Params, find},
     domain::{Micros, time::SECOND},
-    testing::{LimitDefinition, Random, cases},
+    testing::{Random, bucket, cases},
 };
-
-pub(super) fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
-    (find(name).unwrap().parse)(fields, &Bounds::default()).unwrap()
-}
-
-/// A limit of `rate` a second and `capacity` at once.
-pub(super) fn bucket(rate: u64, capacity: u64) -> (Params, LimitDefinition) {
-    let (count, burst) = (rate.to_string(), capacity.to_string());
-    let params = parse("token_bucket", &[("capacity", &burst), ("count", &count), ("period", "1s")]);
-    (params, LimitDefinition::Bucket { capacity, count: rate, period: SECOND })
-}
 
 struct Row {
     name: &'static str,

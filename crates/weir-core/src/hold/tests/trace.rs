@@ -7,12 +7,11 @@ use super::{
     edges,
     recorder::Recorder,
     store::{Limits, Store},
-    table::bucket,
 };
 use crate::{
     domain::Micros,
     hold::{HoldId, LeaseAnswer, LeaseRequest, LeaseTerms, Offer, Renewal},
-    testing::Random,
+    testing::{Random, bucket},
 };
 
 const TRACES: &str = include_str!("../../../../../clients/traces/holder.jsonl");

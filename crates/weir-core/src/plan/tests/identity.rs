@@ -3,7 +3,7 @@
 use super::super::{Limit, Origin, identify};
 use crate::{
     algorithm::{Bounds, LIST, Params},
-    testing::{Random, cases},
+    testing::{Random, cases, parse},
 };
 
 /// A limit as written: name, shadow mode, parameters.
@@ -98,9 +98,6 @@ fn a_single_limit_is_identified_by_algorithm_and_time_base() {
 
 #[test]
 fn the_longest_enforced_period_is_numbered_first() {
-    let parse = |name: &str, fields: &[(&str, &str)]| {
-        (LIST.iter().find(|entry| entry.name == name).unwrap().parse)(fields, &Bounds::default()).unwrap()
-    };
     let gcra = |period| parse("gcra", &[("burst", "9"), ("count", "10"), ("period", period)]);
     let window = |count| parse("fixed_window", &[("count", count), ("period", "1m")]);
     let written = [

@@ -14,7 +14,7 @@ use super::{Level, Limit, Origin, Plan, decide};
 use crate::{
     algorithm::{Bounds, find},
     domain::{Charge, Decision, Key, Micros, StepInput, aggregate, request::MAX_WAIT, time::SECOND},
-    testing::{OnPanic, Random, cases},
+    testing::{OnPanic, Random, cases, parse},
 };
 
 const TRACES: u64 = 2_000;
@@ -240,8 +240,7 @@ fn a_refused_request_passes_exactly_at_its_retry_after() {
 #[test]
 fn per_key_phases_differ_by_key_and_are_stable() {
     let phase = |user: &str, fields: &[(&str, &str)]| {
-        let params = (find("fixed_window").unwrap().parse)(fields, &Bounds::default()).unwrap();
-        let limit = Limit::new(Origin::Policy, None, "user/*", 0, false, params);
+        let limit = Limit::new(Origin::Policy, None, "user/*", 0, false, parse("fixed_window", fields));
         Level::new(&Key::new("", &["user", user]).unwrap(), 2, 2, &limit, 1).phase()
     };
     let own = |user: &str| phase(user, &[("count", "10"), ("period", "60s"), ("per_key_phase", "true")]);

@@ -8,8 +8,8 @@ use super::{
     trace::Store,
 };
 use crate::{
-    algorithm::{Bounds, find},
     domain::{Charge, Decision, Key, Micros, aggregate, time::SECOND},
+    testing::parse,
 };
 
 /// A row of the table: limited, limit, remaining, retry (-1 for none), reset. Times are truncated to whole seconds.
@@ -25,8 +25,7 @@ fn of_level(level: &Decision) -> Row {
 }
 
 fn limit(fields: &'static [(&str, &str)]) -> Limit {
-    let params = (find("gcra").unwrap().parse)(fields, &Bounds::default()).unwrap();
-    Limit::new(Origin::Policy, None, "user/*", 0, false, params)
+    Limit::new(Origin::Policy, None, "user/*", 0, false, parse("gcra", fields))
 }
 
 /// Returns, for each of 101 calls within half a second, the rows of the user, the trade and the summary.

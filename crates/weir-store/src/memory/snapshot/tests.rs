@@ -11,7 +11,7 @@ use std::{
 
 use smallvec::SmallVec;
 use tempfile::TempDir;
-use weir_core::testing::{Random, cases};
+use weir_core::testing::{Random, cases, parse};
 
 use super::*;
 use crate::{MemoryStore, SystemClock, memory::MemorySettings};
@@ -125,9 +125,8 @@ fn a_store_loaded_from_a_snapshot_decides_like_the_original() {
 
 /// Creates a store with one state for each of `keys` keys, all of which expire one day after [`NOW`].
 fn filled(keys: usize) -> (Store, Limit) {
-    let source: &[(&str, &str)] = &[("burst", "9"), ("count", "10"), ("period", "10d")];
-    let gcra = LIST.iter().find(|entry| entry.name == "gcra").unwrap();
-    let limit = Limit::new(Origin::Policy, None, "*", 0, false, (gcra.parse)(source, &Bounds::default()).unwrap());
+    let params = parse("gcra", &[("burst", "9"), ("count", "10"), ("period", "10d")]);
+    let limit = Limit::new(Origin::Policy, None, "*", 0, false, params);
     let (store, _) = store(1_000_000, NOW);
     (0..keys).for_each(|number| assert_eq!(ask(&store, &limit, "stable", number, 1), 9));
     (store, limit)

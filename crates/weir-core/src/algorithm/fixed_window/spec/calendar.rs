@@ -13,8 +13,7 @@ use super::super::{
 };
 use crate::{
     algorithm::{
-        Algorithm as _, Bounds, EDGES, Params, find,
-        params::MAX_PERIOD,
+        Algorithm as _, EDGES, Params, find,
         properties::check::{Key, S, error, never, parse, pass, refuse},
     },
     domain::{Micros, StepInput, Unit, time::DAY},
@@ -22,10 +21,6 @@ use crate::{
 };
 
 const HOUR: Micros = 3_600 * S;
-
-fn made(fields: &[(&str, &str)]) -> Params {
-    (find("fixed_window").unwrap().parse)(fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
-}
 
 fn calendar(params: &Params) -> &Calendar {
     match params {
@@ -164,7 +159,8 @@ fn a_billing_month_in_berlin_ends_on_its_day_whatever_the_clocks_do() {
     let berlin = |month, day, hour| at("Europe/Berlin", date(2026, month, day).at(hour, 0, 0, 0));
     let left = berlin(4, 15, 0) - berlin(3, 15, 0);
     assert_eq!(left, 31 * DAY - HOUR, "the clocks went on");
-    let params = made(&[("count", "5"), ("calendar", "month"), ("zone", "Europe/Berlin"), ("anchor", "15")]);
+    let params =
+        parse("fixed_window", &[("count", "5"), ("calendar", "month"), ("zone", "Europe/Berlin"), ("anchor", "15")]);
     let mut key = Key::new();
     for (now, cost, expected) in [
         (berlin(3, 14, 23), 5, pass(5, 0, HOUR)),
@@ -210,7 +206,9 @@ fn a_skipped_midnight_and_a_skipped_day_have_no_window_of_their_own() {
 /// The end is in the state, so the reset time that a client was given stays valid.
 #[test]
 fn a_window_in_use_keeps_its_end_when_zone_and_anchor_change() {
-    let with = |zone, anchor| made(&[("count", "10"), ("calendar", "month"), ("zone", zone), ("anchor", anchor)]);
+    let with = |zone, anchor| {
+        parse("fixed_window", &[("count", "10"), ("calendar", "month"), ("zone", zone), ("anchor", anchor)])
+    };
     let (before, after) = (with("Europe/Berlin", "15"), with("America/New_York", "1"));
     assert_eq!(before.time_base(), after.time_base());
     let now = at("UTC", date(2026, 11, 23).at(0, 0, 0, 0));
@@ -225,7 +223,7 @@ fn a_window_in_use_keeps_its_end_when_zone_and_anchor_change() {
 
 #[test]
 fn days_and_months_and_periods_have_counts_of_their_own() {
-    let base = |fields: &[(&str, &str)]| made(&[&[("count", "1")], fields].concat()).time_base();
+    let base = |fields: &[(&str, &str)]| parse("fixed_window", &[&[("count", "1")], fields].concat()).time_base();
     assert_eq!(base(&[("calendar", "month")]), "month");
     assert_eq!(base(&[("calendar", "day"), ("zone", "Asia/Tokyo")]), "day");
     assert_eq!(base(&[("period", "1d")]), DAY.to_string());
