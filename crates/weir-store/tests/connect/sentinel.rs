@@ -1,7 +1,5 @@
 //! Discovery of the current master through Sentinels.
 
-use std::time::{Duration, Instant};
-
 use weir_settings::Time;
 use weir_store::{
     Failure,
@@ -9,19 +7,15 @@ use weir_store::{
     redis::settings::{RedisSettings, SentinelSettings},
 };
 
-use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
+use deadpool_redis::redis::Value;
 
-use crate::server::{Server, TIMEOUT, ask, free_port, patient, pool, refused, text};
+use crate::server::{Server, ask, free_port, patient, pool, refused, text};
 
+/// Returns the port of the master that Sentinels name.
 async fn through(url: &str, settings: &RedisSettings) -> Result<u16, Failure> {
     let connection = pool(url, settings, 1).get().await?;
-    Ok(port(&connection).await)
-}
-
-/// Returns the port of the server on the other end.
-async fn port(connection: &MultiplexedConnection) -> u16 {
-    match ask(connection, "CONFIG GET port").await {
-        Ok(Value::Map(mut pairs)) => text(pairs.remove(0).1).parse().expect("a port"),
+    match ask(&connection, "CONFIG GET port").await {
+        Ok(Value::Map(mut pairs)) => Ok(text(pairs.remove(0).1).parse().expect("a port")),
         other => panic!("{other:?}"),
     }
 }
@@ -88,40 +82,4 @@ async fn sentinels_have_their_own_credentials() {
     assert_eq!(through(&url, &RedisSettings { sentinel: own, ..patient() }).await, Ok(master.port));
     let rejection = through(&url, &patient()).await.expect_err("no right to ask");
     assert_eq!(rejection.error_code(), Some(ErrorCode::NoAuth), "{rejection}");
-}
-
-#[tokio::test]
-async fn after_a_failover_the_promoted_server_is_found() {
-    let old = Server::tcp(&[]);
-    let new = Server::tcp(&[&format!("replicaof 127.0.0.1 {}", old.port)]);
-    let begun = Instant::now();
-    let online = || old.run("INFO replication").contains("state=online");
-    while !online() {
-        assert!(begun.elapsed() < TIMEOUT, "never a replica");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let sentinel = Server::sentinel(old.port, &[]);
-    let url = format!("redis-sentinel://127.0.0.1:{}/mymaster", sentinel.port);
-    let pool = pool(&url, &patient(), 1);
-    let connection = pool.get().await.expect("a connection");
-    assert_eq!(port(&connection).await, old.port);
-    // The Sentinel discovers replicas some time after it starts to monitor the master.
-    while sentinel.try_run("SENTINEL FAILOVER mymaster").is_err() {
-        assert!(begun.elapsed() < TIMEOUT, "no replica is known");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    // A demoted server closes its connections.
-    while connection.is_usable() {
-        assert!(begun.elapsed() < TIMEOUT, "never demoted");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    drop(connection);
-    loop {
-        assert!(begun.elapsed() < TIMEOUT, "never promoted");
-        if let Ok(connection) = pool.get().await {
-            assert_eq!(port(&connection).await, new.port);
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }

@@ -54,11 +54,7 @@ impl Server {
     /// Starts a Sentinel of the master on this port, with further lines of its configuration.
     pub fn sentinel(master: u16, lines: &[&str]) -> Self {
         let watching = Options::sentinel().set("sentinel monitor", &format!("mymaster 127.0.0.1 {master} 1"));
-        let sentinel = Self::start(watching, lines);
-        // By default a Sentinel polls servers every ten seconds, and reconfigures demoted ones after eight: too slow
-        // for a test.
-        sentinel.run("SENTINEL DEBUG INFO-PERIOD 300 PUBLISH-PERIOD 300");
-        sentinel
+        Self::start(watching, lines)
     }
 
     fn start(options: Options, lines: &[&str]) -> Self {
