@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use weir_policy::Policy;
 
 use super::{CheckError, Request, Simulation, totals::PolicyTotals};
-use crate::telemetry::RecordedCheck;
+use crate::telemetry::{RecordedCheck, Terms};
 
 /// Maximum number of states of a replay: several for each check that a recording can hold.
 const MAX_STATES: usize = 1_000_000;
@@ -62,17 +62,8 @@ impl Replay {
 }
 
 fn request<'a>(domain: &'a str, check: &RecordedCheck) -> Request<'a> {
-    Request {
-        domain: Cow::Borrowed(domain),
-        key: check.key.clone(),
-        cost: check.terms.cost,
-        max_wait: check.terms.max_wait,
-        factor: check.terms.factor,
-        spec: None,
-        charge: None,
-        dry_run: false,
-        id: None,
-    }
+    let Terms { cost, max_wait, factor, .. } = check.terms;
+    Request { cost, max_wait, factor, ..Request::of_key(Cow::Borrowed(domain), check.key.clone()) }
 }
 
 #[cfg(test)]
@@ -80,7 +71,6 @@ mod tests {
     use weir_core::domain::{Key, time::SECOND};
 
     use super::*;
-    use crate::telemetry::Terms;
 
     #[test]
     fn a_policy_decides_recorded_checks_at_their_times() {

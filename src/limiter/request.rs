@@ -41,10 +41,15 @@ impl<'n> Request<'n> {
     /// [`Invalid`] names what is wrong with the key.
     #[inline]
     pub fn new<T: AsRef<str>>(domain: &'n str, segments: &[T]) -> Result<Self, Invalid> {
-        let key = Key::new(domain, segments)?;
+        Ok(Self::of_key(Cow::Borrowed(domain), Key::new(domain, segments)?))
+    }
+
+    /// As [`Request::new`], of a key of the domain.
+    #[inline]
+    pub(super) fn of_key(domain: Cow<'n, str>, key: Key) -> Self {
         let (cost, factor) = (1, 1.0);
         let (max_wait, spec, charge, dry_run, id) = (None, None, None, false, None);
-        Ok(Self { domain: Cow::Borrowed(domain), key, cost, max_wait, factor, spec, charge, dry_run, id })
+        Self { domain, key, cost, max_wait, factor, spec, charge, dry_run, id }
     }
 
     /// Returns a request that borrows nothing.

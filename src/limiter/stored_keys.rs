@@ -144,17 +144,8 @@ impl Limiter<AnyStore> {
 
 /// Returns a preview request that resolves the levels of a stored key.
 pub(super) fn preview_request(domain: Option<&Domain>, key: &Key) -> Request<'static> {
-    Request {
-        domain: Cow::Owned(domain.map_or("", |domain| &domain.name).to_owned()),
-        key: key.clone(),
-        cost: 0,
-        max_wait: None,
-        factor: 1.0,
-        spec: None,
-        charge: None,
-        dry_run: true,
-        id: None,
-    }
+    let domain = domain.map_or("", |domain| &domain.name).to_owned();
+    Request { cost: 0, dry_run: true, ..Request::of_key(Cow::Owned(domain), key.clone()) }
 }
 
 /// Returns the domain's name, if known: for a long name the store has only a hash.
