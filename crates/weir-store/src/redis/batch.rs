@@ -35,10 +35,6 @@ pub(crate) struct CallSettings {
     pub grouping: Grouping,
     /// Most parts in a call.
     pub max_batch: usize,
-    /// Time of all decisions, if it does not come from the server's clock.
-    pub now: Option<Micros>,
-    /// Least TTL of a key, in milliseconds.
-    pub least_ttl_millis: i64,
     /// Replicas whose acknowledgement of the charges of a round trip is awaited before the checks are answered, within
     /// the command timeout; 0: none.
     pub wait_replicas: u32,
@@ -140,16 +136,16 @@ impl Batch {
         calls: &[usize],
         last: bool,
     ) -> Result<Round, Failure> {
-        let keep = settings.wait_replicas > 0;
+        let (keep, now) = (settings.wait_replicas > 0, time.virtual_now());
         let mut round = Round { keep, last, ..Round::default() };
         if let ([call], false) = (calls, keep) {
-            let (command, asking) = self.command(*call, settings);
+            let (command, asking) = self.command(*call, now);
             let reply = send(connection.clone(), &command, asking).await.map_err(failure)?;
             self.answer(*call, &reply, time, &mut round);
             return Ok(round);
         }
         // They are pipelined in order, and each reply is handled as soon as it arrives.
-        let commands = calls.iter().map(|call| self.command(*call, settings));
+        let commands = calls.iter().map(|call| self.command(*call, now));
         // `WAIT` gets half of the remaining time, because the checks must be answered before their deadlines.
         let left = self.first_deadline().saturating_duration_since(Instant::now());
         let commands = commands.chain(keep.then(|| (wait(settings.wait_replicas, left / 2), false)));
@@ -185,9 +181,9 @@ impl Batch {
     }
 
     /// Builds a call, and tells whether `ASKING` must precede it.
-    fn command(&self, call: usize, settings: &CallSettings) -> (Cmd, bool) {
+    fn command(&self, call: usize, now: Option<Micros>) -> (Cmd, bool) {
         let waiters = &self.waiters[self.calls[call].clone()];
-        (command(waiters, settings), waiters.first().is_some_and(|waiter| waiter.asking))
+        (command(waiters, now), waiters.first().is_some_and(|waiter| waiter.asking))
     }
 
     /// Returns the earliest deadline among the checks.
@@ -239,11 +235,11 @@ fn wait(replicas: u32, time: Duration) -> Cmd {
     command
 }
 
-/// Builds the script call for these waiters.
-fn command(waiters: &[Waiter], settings: &CallSettings) -> Cmd {
+/// Builds the script call for these waiters, at this time if it is virtual.
+fn command(waiters: &[Waiter], now: Option<Micros>) -> Cmd {
     let parts = || waiters.iter().map(|waiter| &waiter.part);
     let values: u32 = parts().map(|part| part.values).sum();
-    let head = call_head(settings.now, settings.least_ttl_millis, Task::Decide, values as usize);
+    let head = call_head(now, Task::Decide, values as usize);
     let (keys, key_bytes) = parts().flat_map(|part| &part.keys).fold((0, 0), |(n, sum), key| (n + 1, sum + key.len()));
     let body_bytes = head.len() + parts().map(|part| part.body.len()).sum::<usize>();
     let mut command = Cmd::with_capacity(4 + keys, 64 + key_bytes + body_bytes);

@@ -350,10 +350,15 @@ fn encoded_rule(level: &Level<'_>) -> Box<[u8]> {
     body.into_vec().into()
 }
 
-/// Encodes the start of a call with `values` values after those common to all calls.
-pub(crate) fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, values: usize) -> Vec<u8> {
+/// Least TTL of a key in milliseconds when decisions use a clock other than the server's, because Redis expires keys in
+/// real time.
+const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
+
+/// Encodes the start of a call with `values` values after those common to all calls. `now`: a virtual time.
+pub(crate) fn call_head(now: Option<Micros>, task: Task, values: usize) -> Vec<u8> {
     let mut body = ByteBuf::new();
     array_head(&mut body, 3 + values);
+    let least_ttl_millis = now.map_or(0, |_| LEAST_TTL_OF_VIRTUAL_TIME_MILLIS);
     for number in [now.unwrap_or(-1), least_ttl_millis, task as i64] {
         int(&mut body, number);
     }
@@ -362,7 +367,7 @@ pub(crate) fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, 
 
 /// Encodes a call that deletes a key's states in a hash; see `reset` in `script/tasks.lua`.
 pub(crate) fn reset_call(now: Option<Micros>, field_prefix: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
-    let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
+    let mut body = ByteBuf::from_vec(call_head(now, Task::Reset, 3));
     text(&mut body, field_prefix);
     int(&mut body, i64::from(subtree));
     text(&mut body, cursor);
@@ -371,14 +376,14 @@ pub(crate) fn reset_call(now: Option<Micros>, field_prefix: &[u8], subtree: bool
 
 /// Encodes a call that returns the holds on levels of one anchor; see `holds` in `script/tasks.lua`.
 pub(crate) fn holds_call(now: Option<Micros>, plan: &Plan<'_>, indexes: &[usize]) -> Vec<u8> {
-    let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Holds, indexes.len()));
+    let mut body = ByteBuf::from_vec(call_head(now, Task::Holds, indexes.len()));
     indexes.iter().for_each(|index| field(&mut body, &plan.levels()[*index]));
     body.into_vec()
 }
 
 /// Encodes a call that changes a document; see `change_document` in `script/tasks.lua`.
 pub(crate) fn documents_call(texts: &[&str]) -> Vec<u8> {
-    let mut body = ByteBuf::from_vec(call_head(None, 0, Task::ChangeDocument, texts.len()));
+    let mut body = ByteBuf::from_vec(call_head(None, Task::ChangeDocument, texts.len()));
     texts.iter().for_each(|part| text(&mut body, part.as_bytes()));
     body.into_vec()
 }

@@ -44,8 +44,6 @@ pub(crate) struct NodeFactory {
     pub time: Arc<StoreTime>,
     platform: Arc<dyn Platform>,
     settings: RedisSettings,
-    clock: Option<Arc<dyn Clock>>,
-    least_ttl_millis: i64,
     metrics: Arc<StoreMetrics>,
 }
 
@@ -55,13 +53,12 @@ impl NodeFactory {
         url: &RedisUrl,
         settings: &RedisSettings,
         clock: Option<Arc<dyn Clock>>,
-        least_ttl_millis: i64,
         metrics: Arc<StoreMetrics>,
         (platform, tasks): (Arc<dyn Platform>, Tasks),
     ) -> Self {
         let connector = Arc::new(Connector::new(Arc::clone(&platform), url, settings));
-        let time = Arc::new(StoreTime::new(Arc::clone(&platform), clock.clone()));
-        Self { connector, settings: settings.clone(), clock, least_ttl_millis, metrics, tasks, time, platform }
+        let time = Arc::new(StoreTime::new(Arc::clone(&platform), clock));
+        Self { connector, settings: settings.clone(), metrics, tasks, time, platform }
     }
 
     /// Creates the only node: the single server, or the current master that Sentinel reports.
@@ -88,11 +85,8 @@ impl NodeFactory {
             call_settings: CallSettings {
                 grouping,
                 max_batch: settings.max_batch,
-                now: None,
-                least_ttl_millis: self.least_ttl_millis,
                 wait_replicas: settings.wait_replicas,
             },
-            clock: self.clock.clone(),
             time: Arc::clone(&self.time),
             command_timeout,
             slow_round_trips: LogLimit::every(WARNING_PAUSE),

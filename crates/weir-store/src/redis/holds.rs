@@ -22,7 +22,7 @@ impl RedisStore {
     /// # Errors
     /// [`StoreError`] when the store has no answer.
     pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Hold>>, StoreError> {
-        let (mut holds, now) = (vec![Vec::new(); plan.levels().len()], self.clock.as_ref().map(|clock| clock.now()));
+        let (mut holds, now) = (vec![Vec::new(); plan.levels().len()], self.io.servers.time().virtual_now());
         for group in groups(plan) {
             let hash = [&self.prefix[..], plan.levels()[group[0]].anchor_path()].concat();
             let (call, levels) = (holds_call(now, plan, &group), group.len());

@@ -77,10 +77,6 @@ pub(crate) use encode::{documents_call, rule_of, work};
 
 use crate::metrics::{ServerStatus, StoreMetrics};
 
-/// Least TTL of a key in milliseconds when decisions use a clock other than the server's, because Redis expires keys in
-/// real time.
-const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
-
 /// Why a plan has no decision, and the fate of each level.
 #[derive(Clone, Debug)]
 pub struct Undecided {
@@ -118,7 +114,6 @@ impl Fate {
 pub struct RedisStore {
     pub(crate) io: Io,
     prefix: Arc<[u8]>,
-    clock: Option<Arc<dyn Clock>>,
     metrics: Arc<StoreMetrics>,
     pub(crate) platform: Arc<dyn Platform>,
     /// The thread of its connections, if the store owns it. Declared last, so that everything running on it is dropped
@@ -152,14 +147,13 @@ impl RedisStore {
         clock: Option<Arc<dyn Clock>>,
         metrics: Arc<StoreMetrics>,
     ) -> Self {
-        let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
         let tasks = Tasks::on(runtime);
         let place = (Arc::clone(&platform), tasks.clone());
-        let factory = NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&metrics), place);
+        let factory = NodeFactory::new(url, settings, clock, Arc::clone(&metrics), place);
         let servers = Arc::new(Servers::start(&url.topology, factory));
         let (timeout, connect_timeout) = (settings.command_timeout.duration(), settings.connect_timeout.duration());
         let io = Io { servers, tasks, timeout, connect_timeout };
-        Self { io, prefix: settings.key_prefix.as_bytes().into(), clock, metrics, platform, _thread: None }
+        Self { io, prefix: settings.key_prefix.as_bytes().into(), metrics, platform, _thread: None }
     }
 
     /// Whether the circuit breakers of all servers are closed.
@@ -266,7 +260,7 @@ impl RedisStore {
     /// [`StoreError`] with the last failure.
     pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
         let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
-        let call = call_head(None, 0, Task::Probe, 0);
+        let call = call_head(None, Task::Probe, 0);
         self.io.run(move |io| async move { io.servers.script(&[&key], &call, deadline).await.map(drop) }).await
     }
 
@@ -304,9 +298,8 @@ impl Store for RedisStore {
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         let since = Instant::now();
         let scope = ResetScope::new(&self.prefix, key, anchor, subtree);
-        let now = self.clock.as_ref().map(|clock| clock.now());
         let done = self.io.run(move |io| async move {
-            let mut done = reset::reset_hash(&io, now, &scope).await?;
+            let mut done = reset::reset_hash(&io, &scope).await?;
             if scope.other_hashes {
                 done.scanned = true;
                 done.removed |= io.servers.remove(&scope.hash).await? > 0;

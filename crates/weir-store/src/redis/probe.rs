@@ -73,7 +73,7 @@ impl ProbeKey {
 /// # Errors
 /// The reason why it does not.
 pub async fn probe(connection: MultiplexedConnection, key: &[u8]) -> RedisResult<()> {
-    match script::run(connection, &[key], &call_head(None, 0, Task::Probe, 0), false).await {
+    match script::run(connection, &[key], &call_head(None, Task::Probe, 0), false).await {
         // The hash slot has moved to another server, but this one answers.
         Err(error) if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
             Ok(())

@@ -16,7 +16,7 @@ use super::{
     scan::{ServerId, server_id},
     servers::Servers,
 };
-use weir_core::domain::{Key, Micros};
+use weir_core::domain::Key;
 use weir_telemetry::{Causes, request};
 
 use crate::{Failure, ResetDone, failure::ErrorCode};
@@ -67,8 +67,8 @@ impl ResetScope {
 ///
 /// # Errors
 /// [`Failure`] when some may remain.
-pub(super) async fn reset_hash(io: &Io, now: Option<Micros>, scope: &ResetScope) -> Result<ResetDone, Failure> {
-    let (mut cursor, mut done) = (START.to_vec(), ResetDone::default());
+pub(super) async fn reset_hash(io: &Io, scope: &ResetScope) -> Result<ResetDone, Failure> {
+    let (mut cursor, mut done, now) = (START.to_vec(), ResetDone::default(), io.servers.time().virtual_now());
     // The server, identified once there is a second page: a cursor is valid on one server only, so the reset then
     // restarts, as after any change of the server.
     let (mut server, mut tries) = (None::<(Arc<Node>, ServerId)>, 0);

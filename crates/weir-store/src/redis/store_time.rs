@@ -22,12 +22,14 @@ impl StoreTime {
         Self { platform, clock, ahead: AtomicI64::new(0) }
     }
 
+    /// Returns the time of the given clock, if there is one.
+    pub(crate) fn virtual_now(&self) -> Option<Micros> {
+        self.clock.as_ref().map(|clock| clock.now())
+    }
+
     /// Returns the estimated time of the servers.
     pub(crate) fn now(&self) -> Micros {
-        match &self.clock {
-            Some(clock) => clock.now(),
-            None => self.platform.wall_clock() + self.ahead.load(Relaxed),
-        }
+        self.virtual_now().unwrap_or_else(|| self.platform.wall_clock() + self.ahead.load(Relaxed))
     }
 
     /// Updates the offset from a time just received from a server.

@@ -23,7 +23,6 @@ use super::{
     store_time::StoreTime,
 };
 use crate::{Failure, failure::ErrorCode, metrics::StoreMetrics};
-use weir_core::domain::Clock;
 use weir_telemetry::LogLimit;
 
 /// Most parts of one round trip. With more, the last would delay the first.
@@ -40,8 +39,6 @@ pub(crate) struct Context {
     /// A probe key that is stored on this server.
     pub probe_key: Arc<ProbeKey>,
     pub call_settings: CallSettings,
-    /// Clock for all calls, if the time does not come from the server.
-    pub clock: Option<Arc<dyn Clock>>,
     /// Estimate of the servers' clock.
     pub time: Arc<StoreTime>,
     /// Timeout of a check.
@@ -118,12 +115,11 @@ async fn run_round_trip(
     context: &Context,
     round_trip: &mut Smoothed,
 ) -> Option<Pooled> {
-    let now = context.clock.as_ref().map(|clock| clock.now());
-    let settings = CallSettings { now, ..context.call_settings };
     let since = Instant::now();
     // Measured from sending: time spent in the queue does not make the server slow. The callers have their own
     // deadlines.
-    let exchanged = timeout(context.command_timeout, batch.exchange(&connection, &settings, &context.time)).await;
+    let exchanged =
+        timeout(context.command_timeout, batch.exchange(&connection, &context.call_settings, &context.time)).await;
     let exchanged = exchanged.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
     if let Err(failure) = &exchanged {
         batch.fail(failure);
