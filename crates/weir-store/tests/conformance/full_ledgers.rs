@@ -9,7 +9,10 @@ use weir_core::{
 };
 use weir_test_redis::{Options, Server};
 
-use super::holds::{Authority, Limits, Reference, START, in_memory, on_redis};
+use super::{
+    holds::{Authority, Limits, START, in_memory, on_redis},
+    store_under_test::Reference,
+};
 
 /// More reservations with different ends than a ledger holds.
 const RESERVATIONS: i32 = 90;

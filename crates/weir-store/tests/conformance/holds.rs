@@ -1,27 +1,27 @@
 //! The script's authority of holds on a real server against the one in Rust: equal grants for every renewal, and equal
 //! decisions for every check, on nested limits of each algorithm that supports holds.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
+use super::{
+    redis,
+    store_under_test::{Reference, StoreUnderTest as _},
+};
 use smallvec::smallvec;
 use weir_core::{
-    algorithm::{Bounds, Entry, Params, State, find, rates},
+    algorithm::{Bounds, Entry, Params, find, rates},
     domain::{Charge, Key, ManualClock, Micros},
-    hold::{
-        HoldId, Ledger, Ledgers, OnExpiry, Outstanding, Record, RequestId, Reservation, Reservations, Step,
-        decide_with_holds, renew,
-    },
-    plan::{Decisions, Level, Limit, Origin, Plan, States},
+    hold::{HoldId, OnExpiry, RequestId, Reservation, Step, decide_with_holds, renew},
+    plan::{Decisions, Level, Limit, Origin, Plan},
     testing::{DishonestOwner, Random, fresh_seed, from_environment},
 };
-use weir_settings::Time;
 use weir_store::{
-    MemoryStore, Store, StoreUrl, Verdict,
+    MemoryStore, Store, Verdict,
     memory::{
         MemorySettings, WhenFull,
         snapshot::{Snapshot, save},
     },
-    redis::{RedisStore, settings::RedisSettings},
+    redis::RedisStore,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
@@ -55,82 +55,6 @@ impl Limits {
             level.under_factor(factor).ok().flatten()
         };
         Some(Plan::new(smallvec![level(1)?, level(2)?], Charge::AllOrNothing, None))
-    }
-}
-
-/// The states and ledgers of those keys in the Rust authority.
-#[derive(Clone, Default)]
-pub struct Reference {
-    states: HashMap<Vec<u8>, (State, Micros)>,
-    ledgers: HashMap<Vec<u8>, Ledger>,
-    records: HashMap<Vec<u8>, Record>,
-}
-
-/// The states and ledgers of one plan's levels.
-pub struct View<'a> {
-    all: &'a mut Reference,
-    paths: [Vec<u8>; 2],
-    now: Micros,
-}
-
-impl Reference {
-    pub fn view(&mut self, plan: &Plan<'_>, now: Micros) -> View<'_> {
-        View { all: self, paths: [0, 1].map(|index: usize| plan.levels()[index].path().to_vec()), now }
-    }
-
-    fn reset(&mut self, key: &Key, subtree: bool, now: Micros) {
-        let own = key.prefix(key.depth());
-        let is_reset = |path: &[u8]| if subtree { path.starts_with(own) } else { path == own };
-        self.states.retain(|path, _| !is_reset(path));
-        for (_, ledger) in self.ledgers.iter_mut().filter(|(path, _)| is_reset(path)) {
-            ledger.forget_expired(now);
-        }
-    }
-}
-
-impl States for View<'_> {
-    fn get(&self, index: usize) -> Option<&State> {
-        self.all.states.get(&self.paths[index]).filter(|(_, expires)| *expires > self.now).map(|(state, _)| state)
-    }
-
-    fn outstanding(&self, index: usize) -> Outstanding {
-        self.all.ledgers.get(&self.paths[index]).map(Ledger::outstanding).unwrap_or_default()
-    }
-
-    fn has_entry(&self, index: usize) -> bool {
-        self.all.states.contains_key(&self.paths[index])
-    }
-
-    fn reserve(&mut self, _: usize) -> bool {
-        true
-    }
-
-    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
-        self.all.states.insert(self.paths[index].clone(), (state, self.now + reset_after));
-    }
-}
-
-impl Ledgers for View<'_> {
-    fn take_ledger(&mut self, index: usize) -> Ledger {
-        self.all.ledgers.remove(&self.paths[index]).unwrap_or_default()
-    }
-
-    fn put_ledger(&mut self, index: usize, ledger: Ledger) {
-        self.all.ledgers.insert(self.paths[index].clone(), ledger);
-    }
-}
-
-impl Reservations for View<'_> {
-    fn record(&self, name: &[u8]) -> Option<Record> {
-        self.all.records.get(name).cloned()
-    }
-
-    fn make_room(&mut self, _: Option<&[usize]>) -> bool {
-        true
-    }
-
-    fn put_record(&mut self, name: &[u8], record: Record) {
-        self.all.records.insert(name.to_vec(), record);
     }
 }
 
@@ -215,7 +139,7 @@ async fn trace(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             let (subtree, depth) = (random.once_in(2), 1 + random.below(2));
             let segments = [&["a"][..], &["a", "b"][..]][depth - 1];
             let reset = Key::new("holds", segments).expect("a key");
-            reference.reset(&reset, subtree, now);
+            reference.reset(&reset, 1, subtree, now).await;
             store.reset(&reset, subtree).await;
             continue;
         }
@@ -278,11 +202,7 @@ pub fn examples() -> impl Iterator<Item = [Params; 2]> {
 }
 
 pub fn on_redis(url: &str, clock: &Arc<ManualClock>) -> Authority {
-    let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
-    let (connect_timeout, command_timeout) = (Time::seconds(20), Time::seconds(20));
-    let settings = RedisSettings { connect_timeout, command_timeout, ..RedisSettings::default() };
-    let store = RedisStore::start(&url, &settings, Some(Arc::<ManualClock>::clone(clock)), Arc::default());
-    Authority::Redis(store.expect("a thread"))
+    Authority::Redis(redis::start(url, clock))
 }
 
 async fn stories_on(url: &str) {

@@ -13,7 +13,10 @@ use weir_core::{
 use weir_store::redis::RedisStore;
 use weir_test_redis::{Options, Server};
 
-use super::holds::{Authority, Limits, Reference, START, examples, on_redis, reservation_step};
+use super::{
+    holds::{Authority, Limits, START, examples, on_redis, reservation_step},
+    store_under_test::Reference,
+};
 
 const CROWDS: usize = 8;
 /// Number of concurrent requests.

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::holds::{Authority, Limits, Reference, START, in_memory, on_redis};
+use super::{
+    holds::{Authority, Limits, START, in_memory, on_redis},
+    store_under_test::Reference,
+};
 use weir_core::{
     algorithm::Params,
     domain::ManualClock,

@@ -6,9 +6,12 @@ use weir_core::{
     domain::{Key, ManualClock, Micros},
     plan::{Decisions, Plan},
 };
-use weir_store::{MemoryStore, ResetDone, memory::MemorySettings};
+use weir_store::{MemoryStore, ResetDone};
 
-use super::store_under_test::{Memories, StoreUnderTest};
+use super::{
+    holds::in_memory,
+    store_under_test::{Memories, StoreUnderTest},
+};
 
 pub struct InMemory {
     clock: Arc<ManualClock>,
@@ -18,8 +21,7 @@ pub struct InMemory {
 impl InMemory {
     pub fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
-        let settings = MemorySettings { max_keys: 1_000, ..MemorySettings::default() };
-        Self { store: MemoryStore::new(settings, Arc::clone(&clock)), clock }
+        Self { store: in_memory(&clock), clock }
     }
 }
 

@@ -31,6 +31,19 @@ end
 return found";
 const REMOVE: &str = "for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do redis.call('DEL', key) end";
 
+/// Starts a store at `url` that decides by this clock.
+pub fn start(url: &str, clock: &Arc<ManualClock>) -> RedisStore {
+    let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
+    let settings = RedisSettings {
+        key_prefix: PREFIX.to_owned(),
+        // Timeouts are not tested here.
+        command_timeout: Time::seconds(20),
+        connect_timeout: Time::seconds(20),
+        ..RedisSettings::default()
+    };
+    RedisStore::start(&url, &settings, Some(Arc::<ManualClock>::clone(clock)), Arc::default()).expect("a thread")
+}
+
 pub struct OnRedis<'s> {
     name: &'static str,
     masters: Vec<&'s Server>,
@@ -41,18 +54,8 @@ pub struct OnRedis<'s> {
 impl<'s> OnRedis<'s> {
     /// Connects to a store at `url`, whose states are on these servers.
     pub fn new(name: &'static str, url: &str, masters: Vec<&'s Server>) -> Self {
-        let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
         let clock = Arc::new(ManualClock::default());
-        let settings = RedisSettings {
-            key_prefix: PREFIX.to_owned(),
-            // Timeouts are not tested here.
-            command_timeout: Time::seconds(20),
-            connect_timeout: Time::seconds(20),
-            ..RedisSettings::default()
-        };
-        let metrics = std::sync::Arc::default();
-        let store = RedisStore::start(&url, &settings, Some(clock.clone()), metrics).expect("a thread");
-        Self { name, masters, clock, store }
+        Self { name, masters, store: start(url, &clock), clock }
     }
 
     pub fn clock(&self) -> Arc<ManualClock> {
