@@ -2,7 +2,7 @@
 
 use std::{future::pending, panic::resume_unwind};
 
-use futures_util::future::select_all;
+use futures_util::future::{OptionFuture, select_all};
 use tokio::{
     select,
     task::{JoinError, JoinHandle, JoinSet},
@@ -24,17 +24,11 @@ pub enum RunOutcome {
 /// Waits until one of these tasks panics, or one of the shared store's. Without listeners, reloads, snapshots or
 /// connections to the store, a service would seem healthy, and decide wrongly or not at all.
 pub(super) async fn panicked(tasks: [&mut JoinSet<()>; 3], shared: Option<&SharedStore>) {
-    let mut first_panic = tasks.map(|tasks| Box::pin(first_panic(tasks)));
-    let first_panic = select_all(first_panic.iter_mut());
-    let of_the_store = async {
-        match shared {
-            Some(shared) => shared.redis().panicked().await,
-            None => pending().await,
-        }
-    };
+    let first_panic = select_all(tasks.map(|tasks| Box::pin(first_panic(tasks))));
+    let of_the_store = OptionFuture::from(shared.map(|shared| shared.redis().panicked()));
     let error = select! {
         (error, ..) = first_panic => error.to_string(),
-        () = of_the_store => "one of the store's".to_owned(),
+        Some(()) = of_the_store => "one of the store's".to_owned(),
     };
     error!(error, "a background task has panicked: the service stops, and should be started again");
 }

@@ -4,11 +4,11 @@
 //! which is abandoned after a timeout; a later attempt reads on another thread.
 
 use std::{
-    future::pending,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use futures_util::future::OptionFuture;
 use metrics::Counter;
 use tokio::{
     sync::{Semaphore, watch},
@@ -117,14 +117,9 @@ impl Reload {
                     if log.allows(Instant::now()) {
                         error!(setting, cause, "files cannot be read; what was loaded before stays in force");
                     }
-                    let back = async {
-                        match reading.filter(|reading| !reading.is_finished()) {
-                            Some(reading) => drop(reading.await),
-                            None => pending().await,
-                        }
-                    };
+                    let hanging = reading.filter(|reading| !reading.is_finished());
                     tokio::select! {
-                        () = back => {}
+                        Some(_) = OptionFuture::from(hanging) => {}
                         requested_now = pause(backoff, &mut hangups) => requested |= requested_now,
                     }
                     backoff = BACKOFF.1.min(2 * backoff);
@@ -136,14 +131,9 @@ impl Reload {
 
 /// Waits for this time, or for a hangup: `true`.
 async fn pause(time: Duration, hangups: &mut watch::Receiver<()>) -> bool {
-    let requested = async {
-        if hangups.changed().await.is_err() {
-            // The thread that receives signals has died.
-            pending().await
-        }
-    };
     tokio::select! {
-        () = requested => true,
+        // It fails if the thread that receives signals has died.
+        Ok(()) = hangups.changed() => true,
         () = sleep(time) => false,
     }
 }

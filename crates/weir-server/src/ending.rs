@@ -1,6 +1,6 @@
 //! The end of a connection: what closes it, and how long it stays open after GOAWAY.
 
-use std::{error::Error, future::pending, time::Duration};
+use std::{error::Error, time::Duration};
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -73,9 +73,6 @@ pub(crate) async fn force_close(
         }
     }
     let alone = async {
-        if !matches!(why, CloseReason::Age | CloseReason::Idle | CloseReason::Silent) {
-            pending::<()>().await;
-        }
         sleep(grace).await;
         close.close();
         sleep(GOAWAY_GRACE).await;
@@ -83,6 +80,6 @@ pub(crate) async fn force_close(
     tokio::select! {
         biased;
         () = drain.force_closing() => {}
-        () = alone => {}
+        () = alone, if matches!(why, CloseReason::Age | CloseReason::Idle | CloseReason::Silent) => {}
     }
 }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::OptionFuture;
 use hyper::Version;
 use tokio::time::{Instant, sleep_until};
 
@@ -125,20 +126,13 @@ impl Lifetime {
     pub(crate) async fn over(&self) -> CloseReason {
         loop {
             let now = Instant::now();
-            match self.next_end(now) {
+            let end = match self.next_end(now) {
                 Some((at, why)) if at <= now => return why,
-                next => {
-                    let end = async {
-                        match next {
-                            Some((at, _)) => sleep_until(at).await,
-                            None => pending().await,
-                        }
-                    };
-                    tokio::select! {
-                        () = self.requests.evicted() => return CloseReason::Evicted,
-                        () = end => {}
-                    }
-                }
+                next => next.map(|(at, _)| sleep_until(at)),
+            };
+            tokio::select! {
+                () = self.requests.evicted() => return CloseReason::Evicted,
+                Some(()) = OptionFuture::from(end) => {}
             }
         }
     }

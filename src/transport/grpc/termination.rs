@@ -2,11 +2,11 @@
 //! or its deadline passes.
 
 use std::{
-    future::pending,
     pin::Pin,
     task::{Context, Poll},
 };
 
+use futures_util::future::OptionFuture;
 use hyper::{
     HeaderMap,
     body::{Body, Bytes, Frame},
@@ -37,24 +37,14 @@ impl Termination {
         authorization: Option<StreamAuthorization>,
     ) -> Self {
         let said = close.clone().wait();
-        let lost = async move {
-            match authorization {
-                Some(authorization) => Rejected::from(authorization.lost().await).into(),
-                None => pending().await,
-            }
-        };
-        let passed = async move {
-            match deadline {
-                Some(deadline) => deadline.passed().await,
-                None => pending().await,
-            }
-        };
+        let lost = OptionFuture::from(authorization.map(StreamAuthorization::lost));
+        let passed = OptionFuture::from(deadline.map(Deadline::passed));
         let ended = Box::pin(async move {
             tokio::select! {
                 biased;
                 reason = said => closed(reason),
-                status = lost => status,
-                status = passed => status,
+                Some(denied) = lost => Rejected::from(denied).into(),
+                Some(status) = passed => status,
             }
         });
         Self { close, ended }

@@ -1,7 +1,6 @@
 //! The bounds of the calls that wait: slots of the port, and a timeout.
 
 use std::{
-    future::pending,
     pin::Pin,
     sync::{
         Arc,
@@ -108,17 +107,12 @@ impl ConnectionCalls {
     /// end.
     async fn end(self: Arc<Self>, evicted: CancellationToken, timed: bool, end: oneshot::Sender<Status>) {
         let port = &self.port;
-        let too_late = async {
-            if !timed {
-                pending::<()>().await;
-            }
-            // A jitter of up to a tenth, so that the calls of a burst do not end in one moment.
-            sleep(port.timeout.mul_f64(rand::random_range(1.0..1.1))).await;
-        };
+        // A jitter of up to a tenth, so that the calls of a burst do not end in one moment.
+        let timeout = port.timeout.mul_f64(rand::random_range(1.0..1.1));
         let status = tokio::select! {
             biased;
             () = evicted.cancelled() => port.reject(),
-            () = too_late => {
+            () = sleep(timeout), if timed => {
                 port.too_late.increment(1);
                 Status::deadline_exceeded("the message of the call did not come in time")
             }

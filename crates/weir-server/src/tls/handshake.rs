@@ -7,6 +7,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use futures_util::future::OptionFuture;
 use rustls::{Error as TlsError, pki_types::CertificateDer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -182,16 +183,10 @@ impl ClientCertificate {
             }
             known = is_known();
             let Ok(left) = self.identity.end.duration_since(SystemTime::now()) else { return "it has expired" };
-            let changed = async {
-                match &mut known_clients {
-                    Some(known) => drop(known.changed().await),
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 // The senders live as long as `tls` and `clients`.
                 _ = changes.changed() => {}
-                () = changed => {}
+                Some(_) = OptionFuture::from(known_clients.as_mut().map(watch::Receiver::changed)) => {}
                 () = sleep(left.min(LONGEST_WAIT)) => {}
             }
         }
