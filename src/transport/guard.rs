@@ -10,6 +10,7 @@ use std::{
 use hyper::{
     HeaderMap, Request, Response,
     body::{Body, Bytes, Frame, Incoming, SizeHint},
+    header::HeaderValue,
 };
 use weir_server::{AnswerBytes, Connected, InFlight, SMALL_ANSWER_BYTES, Serve, UnreadAnswer};
 use weir_telemetry::request::{self, Surface};
@@ -146,16 +147,15 @@ impl<R: Routes> Serve for Guarded<R> {
     }
 
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {
+        let mut id = given_id(request.headers());
         let (observed, admitted) = self.receive(&mut request);
         let (mut response, in_flight) = match (admitted, &observed) {
             // Boxed only when served: a waiting request stays small, and the memory of one call serves the next.
             (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
             (Ok(in_flight), Some(observed)) => (Box::pin(observed.run(self.routes.serve(request))).await, in_flight),
             (Err(rejected), _) => {
-                let mut response = R::reject(rejected);
-                return_id(given_id(request.headers()), response.headers_mut());
                 Box::pin(self.routes.discard(request)).await;
-                (response, InFlight::default())
+                (R::reject(rejected), InFlight::default())
             }
         };
         let bytes = response.extensions().get().map_or(0, |AnswerBytes(bytes)| *bytes);
@@ -169,7 +169,9 @@ impl<R: Routes> Serve for Guarded<R> {
             observed.answered(&mut response);
             observed
         });
-        response.map(|body| ObservedBody { body, observed, unread, _in_flight: in_flight })
+        let is_error = response.status().as_u16() >= 400;
+        return_id(&mut id, is_error, response.headers_mut());
+        response.map(|body| ObservedBody { body, observed, id, unread, _in_flight: in_flight })
     }
 }
 
@@ -188,6 +190,8 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
 pub struct ObservedBody<B> {
     body: B,
     observed: Option<Box<ObservedRequest>>,
+    /// The client's request id, for the trailers of a call that fails.
+    id: Option<HeaderValue>,
     /// Set for a large answer. The answer's bytes hold it too, until they are read.
     unread: Option<Arc<UnreadAnswer>>,
     _in_flight: InFlight,
@@ -202,11 +206,16 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ObservedBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Self { body, observed, unread, .. } = &mut *self;
-        let polled = match observed {
+        let Self { body, observed, id, unread, .. } = &mut *self;
+        let mut polled = match observed {
             None => Pin::new(body).poll_frame(cx),
             Some(observed) => observed.poll_frame(body, cx),
         };
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            return_id(id, false, trailers);
+        }
         match unread {
             None => polled,
             Some(unread) => polled.map_ok(|frame| frame.map_data(|bytes| unread.with(bytes))),

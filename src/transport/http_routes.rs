@@ -23,7 +23,6 @@ use super::{
     guard::Routes,
     http::{body, problem::Problem},
     incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls, RequestBody},
-    observer::{given_id, return_id},
     routes,
     status::Rejected,
 };
@@ -65,7 +64,6 @@ impl Routes for HttpRoutes {
         if matches!(Self::access(request.uri().path()), Access::Named(_)) {
             request.extensions_mut().insert(Peer(self.incomplete_calls.connected().peer));
         }
-        let id = given_id(request.headers());
         let asks_first = asks_first(&request);
         let (back, mut unread) = oneshot::channel();
         let request = request.map(|body| {
@@ -78,9 +76,6 @@ impl Routes for HttpRoutes {
         }
         if let Ok(unread) = unread.try_recv() {
             body::drain(unread).await;
-        }
-        if response.status().as_u16() >= 400 {
-            return_id(id, response.headers_mut());
         }
         let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
         response.extensions_mut().get_or_insert_with(|| bytes);

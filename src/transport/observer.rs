@@ -177,9 +177,11 @@ pub fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(REQUEST_ID).filter(|id| RequestId::given(id.as_bytes()).is_some()).cloned()
 }
 
-/// Sends back the id of a failed request.
-pub fn return_id(id: Option<HeaderValue>, headers: &mut HeaderMap) {
-    if let Some(id) = id {
+/// Sends back the id of a request if it has failed: by its HTTP status, or by the gRPC status in these headers or
+/// trailers.
+pub fn return_id(id: &mut Option<HeaderValue>, is_http_error: bool, headers: &mut HeaderMap) {
+    let has_failed = || is_http_error || headers.get(GRPC_STATUS).is_some_and(|code| code != "0");
+    if let Some(id) = id.take_if(|_| has_failed()) {
         headers.insert(REQUEST_ID, id);
     }
 }

@@ -47,7 +47,6 @@ use super::{
     check_service::{CallContext, CheckService},
     incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls},
     message::read_with_check,
-    observer::{given_id, return_id},
     rlqs::Quotas,
     rls::{EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path},
@@ -245,7 +244,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return response;
         }
-        let (id, deadline) = (given_id(request.headers()), Deadline::of(request.headers()));
+        let deadline = Deadline::of(request.headers());
         let call = async {
             let unary = match request.uri().path() {
                 path::CHECK => Unary::Check,
@@ -277,15 +276,10 @@ impl<S: Store> super::guard::Routes for Calls<S> {
             self.unary(unary, request, deadline).await
         };
         let call = pin!(call);
-        let mut response = match deadline {
+        match deadline {
             None => call.await,
             Some(deadline) => deadline.bound(call).await,
-        };
-        // A call that fails before its first message has its status in its headers.
-        if id.is_some() && response.headers().contains_key(Status::GRPC_STATUS) {
-            return_id(id, response.headers_mut());
         }
-        response
     }
 
     async fn discard(&self, request: Request<Incoming>) {

@@ -9,13 +9,12 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
-use hyper::header::HeaderValue;
 use tonic::{Code, Status};
 use weir_server::{Connected, Permit, UnreadAnswer};
 use weir_store::Store;
 
 use super::messages::Messages;
-use crate::transport::{observer::return_id, rlqs::Session, status::Rejected};
+use crate::transport::{rlqs::Session, status::Rejected};
 
 pub(super) struct QuotaAnswers<M, S: Store> {
     /// `None` once they have ended.
@@ -26,21 +25,13 @@ pub(super) struct QuotaAnswers<M, S: Store> {
     unread: Option<Arc<UnreadAnswer>>,
     /// The error that the stream ends with, if any.
     error: Option<Status>,
-    id: Option<HeaderValue>,
     _permit: Permit,
 }
 
 impl<M, S: Store> QuotaAnswers<M, S> {
-    /// Returns the answers to these messages of this connection. If the stream fails, its status has the `id` that the
-    /// client gave the call.
-    pub(super) fn new(
-        messages: Messages<M>,
-        session: Session<S>,
-        connected: Connected,
-        id: Option<HeaderValue>,
-        permit: Permit,
-    ) -> Self {
-        Self { messages: Some(messages), session, connected, unread: None, error: None, id, _permit: permit }
+    /// Returns the answers to these messages of this connection.
+    pub(super) fn new(messages: Messages<M>, session: Session<S>, connected: Connected, permit: Permit) -> Self {
+        Self { messages: Some(messages), session, connected, unread: None, error: None, _permit: permit }
     }
 
     fn end(&mut self, error: Option<Status>) {
@@ -105,9 +96,6 @@ where
         {
             return Poll::Ready(Some(Ok(assignments)));
         }
-        Poll::Ready(this.error.take().map(|mut status| {
-            return_id(this.id.take(), status.metadata_mut().as_mut());
-            Err(status)
-        }))
+        Poll::Ready(this.error.take().map(Err))
     }
 }

@@ -16,7 +16,6 @@ use futures_util::{
     future::{self, BoxFuture},
     stream::FuturesOrdered,
 };
-use hyper::header::HeaderValue;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
@@ -30,7 +29,6 @@ use crate::{
     transport::{
         check_service::{CheckService, PendingAnswer},
         incomplete_calls::PREFIX_BYTES,
-        observer::return_id,
     },
 };
 
@@ -110,8 +108,6 @@ pub(super) struct Answers<M, H: MessageHandler> {
     error: Option<Status>,
     /// Ends the stream, whatever is in flight.
     deadline: Option<BoxFuture<'static, Status>>,
-    /// The client's request id.
-    id: Option<HeaderValue>,
     burst: Option<Burst>,
 }
 
@@ -143,16 +139,14 @@ where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
     H: MessageHandler,
 {
-    /// Returns the answers to these messages until the `deadline`, each started by the `handler`. If the stream fails,
-    /// its status has the `id` that the client gave the call.
-    pub(super) fn new(messages: Messages<M>, handler: H, deadline: Option<Deadline>, id: Option<HeaderValue>) -> Self {
+    /// Returns the answers to these messages until the `deadline`, each started by the `handler`.
+    pub(super) fn new(messages: Messages<M>, handler: H, deadline: Option<Deadline>) -> Self {
         Self {
             messages: Some(messages),
             handler,
             in_flight: FuturesOrdered::new(),
             error: None,
             deadline: deadline.map(|deadline| deadline.passed().boxed()),
-            id,
             burst: None,
         }
     }
@@ -242,10 +236,7 @@ where
         match ready!(this.in_flight.poll_next_unpin(cx)) {
             Some(answer) => Poll::Ready(Some(Ok(answer))),
             None if this.messages.is_some() => Poll::Pending,
-            None => Poll::Ready(this.error.take().map(|mut status| {
-                return_id(this.id.take(), status.metadata_mut().as_mut());
-                Err(status)
-            })),
+            None => Poll::Ready(this.error.take().map(Err)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{future::ready, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
-use hyper::{Request, Response, body::Incoming, header::HeaderValue};
+use hyper::{Request, Response, body::Incoming};
 use tonic::{Status, Streaming, body::Body};
 use tower::service_fn;
 use weir_server::{Pace, Permit};
@@ -20,30 +20,26 @@ use super::{
     stream::{Answers, Checks},
     termination::Termination,
 };
-use crate::transport::{
-    authentication::ClientName, incomplete_calls::Expected, observer::given_id, rlqs::Session, status::Rejected,
-};
+use crate::transport::{authentication::ClientName, incomplete_calls::Expected, rlqs::Session, status::Rejected};
 
 impl<S: Store> Calls<S> {
-    /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit, its request id and its
-    /// client.
+    /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit and its client.
     async fn stream<A>(
         &self,
         request: Request<Incoming>,
         end: Option<Deadline>,
-        answers: impl Fn(Messages<Streaming<Bytes>>, Permit, Option<HeaderValue>, Option<ClientName>) -> A + Sync,
+        answers: impl Fn(Messages<Streaming<Bytes>>, Permit, Option<ClientName>) -> A + Sync,
     ) -> Response<Body>
     where
         A: Stream<Item = Result<BytesMut, Status>> + Send + 'static,
     {
         let call = service_fn(|mut request: tonic::Request<Streaming<Bytes>>| {
-            let id = given_id(request.metadata().as_ref());
             let (authorization, client) = (request.extensions_mut().remove(), request.extensions_mut().remove());
             let termination = Termination::new(self.connected.close.clone(), end, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), termination, pace);
             let permit = self.streams.acquire().map_err(Rejected::from).map_err(Status::from);
-            ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, id, client))))
+            ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, client))))
         });
         let request = request.map(|body| self.incomplete_calls.body(body, Expected::Stream));
         let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
@@ -51,17 +47,17 @@ impl<S: Store> Calls<S> {
     }
 
     pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let answers = |messages: Messages<_>, permit, id, _| {
+        let answers = |messages: Messages<_>, permit, _| {
             let checks = Checks::new(self.service.clone(), permit);
-            Answers::new(messages.bound_large_messages(self.connected.clone()), checks, deadline, id)
+            Answers::new(messages.bound_large_messages(self.connected.clone()), checks, deadline)
         };
         self.stream(request, None, answers).await
     }
 
     pub(super) async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let answers = |messages: Messages<_>, permit, id, client| {
+        let answers = |messages: Messages<_>, permit, client| {
             let handler = lease::handler(self.service.clone(), client, permit);
-            Answers::new(messages.bound_large_messages(self.connected.clone()), handler, deadline, id)
+            Answers::new(messages.bound_large_messages(self.connected.clone()), handler, deadline)
         };
         self.stream(request, None, answers).await
     }
@@ -71,9 +67,9 @@ impl<S: Store> Calls<S> {
             self.connected.answered_by_its_head(request);
             return Status::unimplemented("the setting rlqs.domains is empty").into_http();
         };
-        let answers = |messages, permit, id, _| {
+        let answers = |messages, permit, _| {
             let session = Session::new(Arc::clone(quotas), self.connected.peer);
-            QuotaAnswers::new(messages, session, self.connected.clone(), id, permit)
+            QuotaAnswers::new(messages, session, self.connected.clone(), permit)
         };
         self.stream(request, deadline, answers).await
     }
