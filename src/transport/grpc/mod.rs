@@ -1,12 +1,11 @@
 //! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `batch`, `stream`) and health checks
 //! (`health`) pass through its server as encoded messages; reflection is tonic's own (`reflection`). Calls whose message
-//! has not arrived are bounded ([`incomplete_calls`](super::incomplete_calls)), and so are unread answers (`counted`).
+//! has not arrived are bounded ([`incomplete_calls`](super::incomplete_calls)), and so are unread answers (`streaming`).
 
 pub mod answer;
 pub mod batch;
 pub mod call;
 pub mod codec;
-mod counted;
 mod deadline;
 mod health;
 mod lease;

@@ -4,23 +4,29 @@ use std::{future::ready, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
-use hyper::{Request, Response, body::Incoming};
+use http_body_util::BodyExt;
+use hyper::{
+    Request, Response,
+    body::{Frame, Incoming},
+};
 use tonic::{Status, Streaming, body::Body};
 use tower::service_fn;
-use weir_server::{Pace, Permit};
+use weir_server::{Connected, Pace, Permit};
 use weir_store::Store;
 
 use super::{
     Calls, codec,
-    counted::CountedBody,
     deadline::Deadline,
     lease,
     messages::Messages,
     quota_stream::QuotaAnswers,
     stream::{Answers, Checks},
-    termination::Termination,
+    termination::{Termination, trailers},
 };
 use crate::transport::{authentication::ClientName, incomplete_calls::Expected, rlqs::Session, status::Rejected};
+
+/// Memory that a piece of answers takes besides its bytes until it is sent.
+const PIECE_BYTES: usize = 256;
 
 impl<S: Store> Calls<S> {
     /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit and its client.
@@ -43,7 +49,8 @@ impl<S: Store> Calls<S> {
         });
         let request = request.map(|body| self.incomplete_calls.body(body, Expected::Stream));
         let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
-        response.map(|body| Body::new(CountedBody::new(body, self.connected.clone())))
+        let connected = self.connected.clone();
+        response.map(|body| Body::new(body.map_frame(move |frame| counted(frame, &connected))))
     }
 
     pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
@@ -85,5 +92,16 @@ impl<S: Store> Calls<S> {
         let termination = Termination::new(self.connected.close.clone(), deadline, None);
         let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
         self.health.watch(request, permit, termination).await
+    }
+}
+
+/// Counts the answers of a stream until the client reads them: HTTP/2 takes as many from each stream as the flow-control
+/// window of its client has room for. If the clients of the port leave too many unread, the trailers in place of the
+/// answers end the stream.
+fn counted(frame: Frame<Bytes>, connected: &Connected) -> Frame<Bytes> {
+    let Some(bytes) = frame.data_ref() else { return frame };
+    match connected.unread(bytes.len() + PIECE_BYTES) {
+        Ok(unread) => frame.map_data(|bytes| unread.with(bytes)),
+        Err(overload) => Frame::trailers(trailers(&Rejected::from(overload).into())),
     }
 }
