@@ -17,7 +17,7 @@ use axum::{
     body::Body,
     extract::{Request, State},
     http::{HeaderName, HeaderValue, StatusCode, header},
-    response::Response,
+    response::{IntoResponse, Response},
     routing::{any, post},
 };
 use bytes::BytesMut;
@@ -315,17 +315,14 @@ fn detail(binding: Option<&Quota<'_>>) -> String {
 }
 
 fn response(status: StatusCode, kind: HeaderValue, body: &impl Serialize) -> Response {
-    let mut response = match serde_json::to_vec(body) {
-        Ok(body) => Response::new(Body::from(body)),
+    match serde_json::to_vec(body) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, kind)], Body::from(body)).into_response(),
         Err(error) => {
             // Unreachable: all values of a message are texts or numbers.
             if UNWRITABLE.allows(Instant::now()) {
                 error!(%error, "500 answered: the answer cannot be written as JSON");
             }
-            return axum::response::IntoResponse::into_response(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""));
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "").into_response()
         }
-    };
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+    }
 }

@@ -91,10 +91,9 @@ impl From<Rejected> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(serde_json::to_vec(&self).unwrap_or_default()));
-        *response.status_mut() = self.status;
+        let body = Body::from(serde_json::to_vec(&self).unwrap_or_default());
+        let mut response = (self.status, [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

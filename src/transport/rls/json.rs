@@ -7,7 +7,7 @@ use axum::{
     Router,
     body::Body,
     extract::{Request, State},
-    http::{HeaderValue, StatusCode, header},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::any,
 };
@@ -32,8 +32,8 @@ use crate::{
 const MAX_VALUES: usize = 64 * MAX_DESCRIPTORS;
 
 /// The answers to a body that is not a request, and to a request without a decision.
-const BAD_REQUEST: &str = "Bad Request\n";
-const FAILED: &str = "Internal Server Error\n";
+const BAD_REQUEST: (StatusCode, &str) = (StatusCode::BAD_REQUEST, "Bad Request\n");
+const FAILED: (StatusCode, &str) = (StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n");
 
 const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
 const RESPONSE: &str = ".envoy.service.ratelimit.v3.RateLimitResponse";
@@ -64,13 +64,12 @@ async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, request: Request) ->
     };
     let Some(request) = body.and_then(|body| json.read(&body)) else {
         json.rls.unreadable();
-        return plain(StatusCode::BAD_REQUEST, BAD_REQUEST);
+        return BAD_REQUEST.into_response();
     };
-    let failed = || plain(StatusCode::INTERNAL_SERVER_ERROR, FAILED);
     match json.rls.answer(&request).await {
-        Ok(answer) => json.write(&answer).unwrap_or_else(failed),
-        Err(refused) if refused.code == Code::InvalidArgument => plain(StatusCode::BAD_REQUEST, BAD_REQUEST),
-        Err(_) => failed(),
+        Ok(answer) => json.write(&answer).unwrap_or_else(|| FAILED.into_response()),
+        Err(refused) if refused.code == Code::InvalidArgument => BAD_REQUEST.into_response(),
+        Err(_) => FAILED.into_response(),
     }
 }
 
@@ -81,20 +80,11 @@ impl<S> Json<S> {
 
     fn write(&self, answer: &RateLimitResponse) -> Option<Response> {
         let json = serde_json::to_vec(&self.schema.json(RESPONSE, &answer.encode_to_vec(), false));
-        let mut response = Response::new(Body::from(json.ok()?));
-        *response.status_mut() = match answer.overall_code() {
+        let status = match answer.overall_code() {
             rate_limit_response::Code::Ok => StatusCode::OK,
             rate_limit_response::Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
             rate_limit_response::Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Some(response)
+        Some((status, [(header::CONTENT_TYPE, "application/json")], Body::from(json.ok()?)).into_response())
     }
-}
-
-fn plain(status: StatusCode, text: &'static str) -> Response {
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }
