@@ -6,7 +6,7 @@ use foldhash::quality::RandomState;
 use futures_util::stream;
 use metrics::Gauge;
 use prost::Name;
-use prost_types::{Struct, Value, value::Kind};
+use prost_types::Struct;
 use tokio::{
     sync::{
         Mutex,
@@ -87,8 +87,7 @@ impl Client {
         settings.destination(address)?;
         connected.set(0.0);
         let metadata = settings.metadata().collect::<Result<Vec<_>, _>>()?;
-        let text = |value: &str| Value { kind: Some(Kind::StringValue(value.to_owned())) };
-        let metadata = metadata.into_iter().map(|(name, value)| (name.to_owned(), text(value)));
+        let metadata = metadata.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
         let metadata = Struct { fields: metadata.collect() };
         let node = Node {
             id: settings.node_id.clone(),

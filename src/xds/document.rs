@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use prost::{Message, Name};
 use prost_types::{Struct, Value as ProtoValue, value::Kind};
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 use weir_envoy::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
 };
@@ -146,11 +146,8 @@ fn text(mark: Mark, text: &str) -> Node {
     Node { mark, value: Value::Scalar(text.to_owned()), plain: false }
 }
 
-/// Converts a message to JSON, with its fields sorted, since they have no order.
 fn json_of_struct(metadata: &Struct) -> Json {
-    let mut fields: Vec<_> = metadata.fields.iter().map(|(name, value)| (name.clone(), json(value))).collect();
-    fields.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Json::Object(fields.into_iter().collect::<Map<_, _>>())
+    Json::Object(metadata.fields.iter().map(|(name, value)| (name.clone(), json(value))).collect())
 }
 
 fn json(value: &ProtoValue) -> Json {

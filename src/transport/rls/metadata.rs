@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use prost_types::{ListValue, Struct, Value, value::Kind};
+use prost_types::{Struct, Value, value::Kind};
 use serde_json::Value as Json;
 
 use super::wire::RateLimitRequest;
@@ -17,10 +17,10 @@ use crate::limiter::{
 pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struct {
     let query = &request.query;
     let descriptors = query.descriptors.iter().zip(&request.own_hits);
-    let descriptors = descriptors.map(|(one, own_hits)| descriptor(one, *own_hits)).collect();
-    let mut fields = fields([("domain", text(query.domain.clone())), ("descriptors", list(descriptors))]);
+    let descriptors = descriptors.map(|(one, own_hits)| descriptor(one, *own_hits)).collect::<Vec<_>>();
+    let mut fields = fields([("domain", query.domain.clone().into()), ("descriptors", descriptors.into())]);
     if request.hits_addend != 0 {
-        fields.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(request.hits_addend.into())));
+        fields.insert("hitsAddend".to_owned(), request.hits_addend.into());
     }
     let mut merged = Struct::default();
     for status in statuses.statuses.iter().filter(|status| !status.over && status.displayed.is_some()) {
@@ -29,21 +29,21 @@ pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struc
         }
     }
     if !merged.fields.is_empty() {
-        fields.insert("metadata".to_owned(), kind(Kind::StructValue(merged)));
+        fields.insert("metadata".to_owned(), merged.fields.into());
     }
-    Struct { fields: fields.into_iter().collect() }
+    Struct { fields }
 }
 
 fn descriptor(descriptor: &Descriptor, own_hits: bool) -> Value {
-    let entries = descriptor.entries.iter().map(|(key, value)| text(format!("{key}={value}"))).collect();
-    let mut members = fields([("entries", list(entries))]);
+    let entries = descriptor.entries.iter().map(|(key, value)| format!("{key}={value}").into());
+    let mut members = fields([("entries", entries.collect::<Vec<_>>().into())]);
     if own_hits {
-        members.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(descriptor.hits as f64)));
+        members.insert("hitsAddend".to_owned(), (descriptor.hits as f64).into());
     }
     if let Some(over) = descriptor.over {
-        members.insert("limit".to_owned(), text(limit(over)));
+        members.insert("limit".to_owned(), limit(over).into());
     }
-    kind(Kind::StructValue(Struct { fields: members.into_iter().collect() }))
+    members.into()
 }
 
 /// Formats a limit in the text format of protobuf, which omits zeros.
@@ -63,32 +63,20 @@ fn merge(into: &mut Struct, from: &serde_json::Map<String, Json>) {
 }
 
 fn converted(value: &Json) -> Value {
-    kind(match value {
-        Json::Null => Kind::NullValue(0),
-        Json::Bool(flag) => Kind::BoolValue(*flag),
-        Json::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
-        Json::String(text) => Kind::StringValue(text.clone()),
-        Json::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(converted).collect() }),
+    match value {
+        Json::Null => Kind::NullValue(0).into(),
+        Json::Bool(flag) => (*flag).into(),
+        Json::Number(number) => number.as_f64().unwrap_or_default().into(),
+        Json::String(text) => text.clone().into(),
+        Json::Array(values) => values.iter().map(converted).collect::<Vec<_>>().into(),
         Json::Object(map) => {
-            Kind::StructValue(Struct { fields: map.iter().map(|(name, it)| (name.clone(), converted(it))).collect() })
+            map.iter().map(|(name, it)| (name.clone(), converted(it))).collect::<BTreeMap<_, _>>().into()
         }
-    })
+    }
 }
 
 fn fields<const N: usize>(fields: [(&str, Value); N]) -> BTreeMap<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-fn kind(kind: Kind) -> Value {
-    Value { kind: Some(kind) }
-}
-
-fn text(text: String) -> Value {
-    kind(Kind::StringValue(text))
-}
-
-fn list(values: Vec<Value>) -> Value {
-    kind(Kind::ListValue(ListValue { values }))
 }
 
 #[cfg(test)]
