@@ -151,11 +151,13 @@ impl<R: Routes> Serve for Guarded<R> {
         let (observed, admitted) = self.receive(&mut request);
         let (mut response, in_flight) = match (admitted, &observed) {
             // Boxed only when served: a waiting request stays small, and the memory of one call serves the next.
-            (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
-            (Ok(in_flight), Some(observed)) => (Box::pin(observed.run(self.routes.serve(request))).await, in_flight),
+            (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, Some(in_flight)),
+            (Ok(in_flight), Some(observed)) => {
+                (Box::pin(observed.run(self.routes.serve(request))).await, Some(in_flight))
+            }
             (Err(rejected), _) => {
                 Box::pin(self.routes.discard(request)).await;
-                (R::reject(rejected), InFlight::default())
+                (R::reject(rejected), None)
             }
         };
         let bytes = response.extensions().get().map_or(0, |AnswerBytes(bytes)| *bytes);
@@ -194,7 +196,7 @@ pub struct ObservedBody<B> {
     id: Option<HeaderValue>,
     /// Set for a large answer. The answer's bytes hold it too, until they are read.
     unread: Option<Arc<UnreadAnswer>>,
-    _in_flight: InFlight,
+    _in_flight: Option<InFlight>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for ObservedBody<B> {

@@ -34,9 +34,9 @@ pub(crate) enum Use {
     Idle,
 }
 
-/// A request in flight, counted until this is dropped.
+/// A request in flight, counted until this is dropped: keep it as long as the body of the answer.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Activity>);
+pub struct InFlight(Arc<Activity>);
 
 impl Activity {
     /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
@@ -47,12 +47,12 @@ impl Activity {
 
     /// Counts the start of a request.
     #[inline]
-    pub(crate) fn begin(self: &Arc<Self>) -> Busy {
+    pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         if !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);
         }
-        Busy(Arc::clone(self))
+        InFlight(Arc::clone(self))
     }
 
     /// Returns the use since the last call of this function.
@@ -86,7 +86,7 @@ impl Activity {
     }
 }
 
-impl Drop for Busy {
+impl Drop for InFlight {
     #[inline]
     fn drop(&mut self) {
         if self.0.is_timed {

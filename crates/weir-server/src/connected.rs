@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::domain::time::SECOND;
 
 use crate::{
-    activity::{Activity, Busy},
+    activity::{Activity, InFlight},
     close::CloseSignal,
     drain::Drain,
     metrics::ListenerMetrics,
@@ -72,12 +72,6 @@ pub enum Overload {
     Unread,
 }
 
-/// A request in flight, counted until this is dropped: keep it as long as the body of the answer.
-#[derive(Default)]
-pub struct InFlight {
-    _busy: Option<Busy>,
-}
-
 impl Connected {
     /// Makes a connection without bounds, closed by this drain.
     pub fn new(drain: Drain) -> Self {
@@ -120,7 +114,7 @@ impl Connected {
     /// Counts the start of a request.
     #[inline]
     pub fn begin(&self) -> InFlight {
-        InFlight { _busy: Some(self.activity.begin()) }
+        self.activity.begin()
     }
 
     /// Counts a call that the client has reset before more than its head was read.

@@ -30,10 +30,11 @@ mod traffic;
 mod unread;
 mod workers;
 
+pub use activity::InFlight;
 pub use address::Listen;
 pub use close::CloseSignal;
 pub use concurrency::{ConcurrencyLimit, Permit};
-pub use connected::{Connected, InFlight, Overload};
+pub use connected::{Connected, Overload};
 pub use connection_slots::max_open;
 pub use drain::{Drain, ShutdownSettings};
 pub use http::MAX_HELD_REQUEST_BYTES;

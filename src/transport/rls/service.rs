@@ -39,8 +39,7 @@ impl<S: Store> Rls<S> {
     pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let since = Instant::now();
         let answer = self.decide(request).await;
-        let limiter = self.service.limiter();
-        limiter.metrics().check_duration(Transport::Envoy).record(since.elapsed());
+        self.service.timed(Transport::Envoy, since);
         answer
     }
 
