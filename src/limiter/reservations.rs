@@ -29,8 +29,8 @@ pub struct Reserved<'a> {
 /// A client's request about its reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settle {
-    /// Settles it with the actual cost, in units.
-    Commit(u64),
+    /// Settles it with the actual cost, in units; by default the reserved units.
+    Commit(Option<u64>),
     /// Settles it with an actual cost of 0.
     Cancel,
     /// Holds it for at most this long from now on; see [`Plan::reservation_ttl`].
@@ -84,7 +84,7 @@ impl<S: Store> Limiter<S> {
     ) -> PendingCheck<'l, 'a, Settled, impl Fill<'a, Settled>> {
         let plan = request.plan(&handle.policy, handle.version, true).map(|mut plan| {
             let step = match settle {
-                Settle::Commit(actual) => Step::Commit { actual },
+                Settle::Commit(actual) => Step::Commit { actual: actual.unwrap_or(request.cost.unsigned_abs()) },
                 Settle::Cancel => Step::Cancel,
                 // Without a TTL it was the one of a concurrency limit, which the policy may have removed since.
                 Settle::Extend(ttl) => Step::Extend { ttl: plan.reservation_ttl(ttl).unwrap_or(TTL_UNLIMITED) },

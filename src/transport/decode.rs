@@ -79,14 +79,14 @@ pub fn on_expiry(number: i32) -> Result<OnExpiry, Invalid> {
     }
 }
 
-/// Returns the actual cost of a reservation, in units; `reserved` if the client does not specify it.
+/// Returns the actual cost of a reservation, in units, if the client specifies it.
 ///
 /// # Errors
 /// [`Invalid`] for a number out of bounds.
-pub fn actual(actual: Option<i64>, reserved: u64) -> Result<u64, Invalid> {
+pub fn actual(actual: Option<i64>) -> Result<Option<u64>, Invalid> {
     match actual {
-        None => Ok(reserved),
-        Some(actual @ 0..=MAX_COST) => Ok(actual.unsigned_abs()),
+        None => Ok(None),
+        Some(actual @ 0..=MAX_COST) => Ok(Some(actual.unsigned_abs())),
         Some(actual) => Err(Invalid::field_error("actual", format!("the actual cost must be 0 to 2^32, not {actual}"))),
     }
 }

@@ -49,18 +49,7 @@ impl<'a> CallContext<'a> {
     }
 }
 
-/// A client's request about its reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SettleCall {
-    /// Settles it by the actual cost, in units; by default the reserved units.
-    Commit(Option<i64>),
-    /// Settles it by a cost of 0.
-    Cancel,
-    /// Holds it for at most this long from now on.
-    Extend(Option<Micros>),
-}
-
-/// The outcome of a [`SettleCall`]. All units are 0 if nothing is held.
+/// The outcome of a [`Settle`]. All units are 0 if nothing is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settlement {
     /// The actual cost, in units.
@@ -141,12 +130,7 @@ impl<S: Store> CheckService<S> {
     ///
     /// # Errors
     /// [`Rejected`] if this client has no such reservation, and if the store fails.
-    pub async fn settle(
-        &self,
-        hold: &str,
-        call: SettleCall,
-        context: &CallContext<'_>,
-    ) -> Result<Settlement, Rejected> {
+    pub async fn settle(&self, hold: &str, settle: Settle, context: &CallContext<'_>) -> Result<Settlement, Rejected> {
         let handle = self.limiter.policy_handle();
         let hold = Hold::decode(hold)?;
         let request = self.request(&hold.check()?).map_err(|_| malformed())?;
@@ -154,13 +138,10 @@ impl<S: Store> CheckService<S> {
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
             request::summarize(|summary| summary.domain = Some(domain.into()));
         }
-        let reserved = request.cost.unsigned_abs();
-        let (settle, call) = match call {
-            SettleCall::Commit(actual) => {
-                (Settle::Commit(decode::actual(actual, reserved)?), ReservationCall::Committed)
-            }
-            SettleCall::Cancel => (Settle::Cancel, ReservationCall::Cancelled),
-            SettleCall::Extend(ttl) => (Settle::Extend(ttl), ReservationCall::Extended),
+        let call = match settle {
+            Settle::Commit(_) => ReservationCall::Committed,
+            Settle::Cancel => ReservationCall::Cancelled,
+            Settle::Extend(_) => ReservationCall::Extended,
         };
         if hold.kind != HoldKind::Units {
             let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
@@ -175,7 +156,7 @@ impl<S: Store> CheckService<S> {
         let name = hold.name(context.client);
         let pending = self.limiter.settle(&handle, &request, &name, settle);
         let settled = self.outcome(&handle, pending).await?;
-        concluded(&handle, call, reserved, &settled)
+        concluded(&handle, call, request.cost.unsigned_abs(), &settled)
     }
 }
 

@@ -8,13 +8,13 @@ use weir_store::Store;
 
 use super::{answer, call::encoded};
 use crate::{
-    limiter::{Answer, Invalid},
+    limiter::{Answer, Invalid, Settle},
     proto::{
         CancelRequest, CancelResponse, CommitRequest, CommitResponse, ExtendRequest, ExtendResponse, ReserveRequest,
         ReserveResponse,
     },
     transport::{
-        check_service::{CallContext, CheckService, SettleCall, Settlement},
+        check_service::{CallContext, CheckService, Settlement},
         decode,
         fields::put_bytes,
         message::{self, CheckMessage},
@@ -76,22 +76,22 @@ pub async fn settle<S: Store>(
     message: &[u8],
     context: &CallContext<'_>,
 ) -> Result<BytesMut, Rejected> {
-    let (hold, call) = match settling {
+    let (hold, settle) = match settling {
         Settling::Commit => {
             let CommitRequest { hold, actual } = message::read(message)?;
-            (hold, SettleCall::Commit(actual))
+            (hold, Settle::Commit(decode::actual(actual)?))
         }
         Settling::Cancel => {
             let CancelRequest { hold } = message::read(message)?;
-            (hold, SettleCall::Cancel)
+            (hold, Settle::Cancel)
         }
         Settling::Extend => {
             let ExtendRequest { hold, ttl } = message::read(message)?;
-            (hold, SettleCall::Extend(decode::ttl(ttl.as_ref())?))
+            (hold, Settle::Extend(decode::ttl(ttl.as_ref())?))
         }
     };
     let since = Instant::now();
-    let settled = service.settle(&hold, call, context).await;
+    let settled = service.settle(&hold, settle, context).await;
     service.timed(context.transport, since);
     let Settlement { charged, refunded, overage, expires_after, degraded } = settled?;
     let (charged, refunded) = (charged as i64, refunded as i64);
