@@ -1,6 +1,6 @@
 //! Tests of decoding. Unusual bytes are written by hand, since no library writes them.
 
-use proptest::prelude::*;
+use prost::encoding::{bytes, uint64};
 use tonic::Code;
 use weir_envoy::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor,
@@ -10,25 +10,18 @@ use weir_envoy::envoy::extensions::common::ratelimit::v3::{
 use super::*;
 use crate::transport::rls::pb;
 
-fn varint(mut number: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while number > 0x7f {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-    bytes
-}
-
 /// Encodes a varint field.
-fn number(field: u64, value: u64) -> Vec<u8> {
-    [varint(field << 3), varint(value)].concat()
+fn number(field: u32, value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    uint64::encode(field, &value, &mut out);
+    out
 }
 
 /// Encodes a length-delimited field: a string, or a message of these fields.
-fn long(field: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
-    let content = content.as_ref();
-    [varint(field << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
+fn long(field: u32, content: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    bytes::encode(field, &content.as_ref().to_vec(), &mut out);
+    out
 }
 
 fn entry_of(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Vec<u8> {
@@ -235,7 +228,7 @@ fn truncated_messages_are_rejected() {
 fn malformed_messages_are_rejected() {
     for (what, bytes) in [
         ("a length past the end", b"\x0a\x05d".to_vec()),
-        ("a length beyond any", [b"\x12".to_vec(), varint(u64::MAX)].concat()),
+        ("a length beyond any", b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01".to_vec()),
         ("a number that does not end", [b"\x18".to_vec(), vec![0xff; 11]].concat()),
         ("a group that does not end", b"\xa3\x06\x08\x05".to_vec()),
         ("the end of a group", b"\xa4\x06".to_vec()),
@@ -246,20 +239,5 @@ fn malformed_messages_are_rejected() {
         ("no field of an entry", one(long(1, b"\x0f"))),
     ] {
         assert!(refused(&bytes), "{what}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn any_bytes_are_decoded_or_rejected(
-        bytes in prop::collection::vec(any::<u8>(), 0..200),
-        fields in prop::collection::vec((1..5_u64, prop::collection::vec(any::<u8>(), 0..20)), 0..20),
-    ) {
-        let fields: Vec<_> = fields.iter().flat_map(|(field, content)| long(*field, content)).collect();
-        for bytes in [bytes, one(&fields), one(long(1, &fields)), fields] {
-            if let Ok(request) = RateLimitRequest::read(&bytes) {
-                prop_assert_eq!(request.query.descriptors.len(), request.own_hits.len());
-            }
-        }
     }
 }
