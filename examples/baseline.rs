@@ -91,7 +91,7 @@ fn server(listener: Listener, workers: Vec<Worker>, args: &Args) -> Server<Basel
     let defaults = GrpcSettings::default();
     Server {
         listener,
-        service: Baseline { answers: Arc::new(Answers::new(args.levels)), generated: args.generated },
+        service: Arc::new(Baseline { answers: Arc::new(Answers::new(args.levels)), generated: args.generated }),
         workers,
         settings: ConnectionSettings {
             name: "grpc",
@@ -273,8 +273,8 @@ impl Baseline {
 impl Serve for Baseline {
     type Body = Body;
 
-    fn on(self, _connected: Connected) -> Self {
-        self
+    fn on(&self, _connected: Connected) -> Self {
+        self.clone()
     }
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {

@@ -183,13 +183,13 @@ impl App {
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc = Server {
             listener: grpc_listener,
-            service: Guarded::new(
+            service: Arc::new(Guarded::new(
                 routes,
                 security.authentication("grpc"),
                 observer.clone(),
                 Connected::new(drain.clone()),
                 admits_local_operators,
-            ),
+            )),
             workers: grpc_workers.handles(),
             settings: ConnectionSettings {
                 name: "grpc",
@@ -205,13 +205,13 @@ impl App {
         };
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
-            service: Guarded::new(
+            service: Arc::new(Guarded::new(
                 HttpRoutes::new(pages, settings.grpc.max_message_bytes, &http_metrics, Connected::new(drain.clone())),
                 security.authentication("http"),
                 observer,
                 Connected::new(drain.clone()),
                 admits_local_operators,
-            ),
+            )),
             workers: http_workers.handles(),
             settings: ConnectionSettings {
                 name: "http",
@@ -232,7 +232,7 @@ impl App {
                 let pages = HttpRoutes::new(admin.clone().routes(), 0, &port_metrics, Connected::new(drain.clone()));
                 Some(Server {
                     listener: listen("metrics.listen", &address).await?,
-                    service: Guarded::new(pages, None, None, Connected::new(drain.clone()), false),
+                    service: Arc::new(Guarded::new(pages, None, None, Connected::new(drain.clone()), false)),
                     workers: http_workers.handles(),
                     settings: ConnectionSettings {
                         name: "metrics",

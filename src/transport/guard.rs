@@ -23,15 +23,13 @@ use super::{
 use crate::auth::{Access, AuthError, Role, Roles};
 
 /// The surfaces of a port, without authentication and connection limits.
-pub trait Routes: Clone + Send + Sync + 'static {
+pub trait Routes: Send + Sync + Sized + 'static {
     /// The response body.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
 
     /// Returns the routes for the requests of this connection.
     #[must_use]
-    fn on(self, _connected: &Connected) -> Self {
-        self
-    }
+    fn on(&self, connected: &Connected) -> Self;
 
     /// Serves one request.
     fn serve(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
@@ -61,7 +59,6 @@ pub trait Routes: Clone + Send + Sync + 'static {
 }
 
 /// Routes behind the guard.
-#[derive(Clone)]
 pub struct Guarded<R> {
     routes: R,
     authentication: Option<Authentication>,
@@ -135,15 +132,22 @@ impl<R: Routes> Guarded<R> {
 impl<R: Routes> Serve for Guarded<R> {
     type Body = ObservedBody<R::Body>;
 
-    fn on(self, connected: Connected) -> Self {
+    fn on(&self, connected: Connected) -> Self {
         if self.authentication.is_none() || connected.certificate.is_some() {
             connected.authenticate();
         }
         let identity = self.authentication.as_ref().map(|authentication| {
             Arc::new(authentication.identity(connected.certificate.clone(), connected.revoked.clone()))
         });
-        let is_local = is_local(connected.peer);
-        Self { routes: self.routes.on(&connected), identity, connected, is_local, ..self }
+        Self {
+            routes: self.routes.on(&connected),
+            authentication: self.authentication.clone(),
+            observer: self.observer.clone(),
+            identity,
+            admits_local_operators: self.admits_local_operators,
+            is_local: is_local(connected.peer),
+            connected,
+        }
     }
 
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {

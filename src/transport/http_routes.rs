@@ -29,7 +29,6 @@ use super::{
 use crate::auth::Access;
 
 /// The routes of the HTTP port.
-#[derive(Clone)]
 pub struct HttpRoutes {
     router: Router,
     incomplete_calls: Arc<ConnectionCalls>,
@@ -54,10 +53,10 @@ impl HttpRoutes {
 impl Routes for HttpRoutes {
     type Body = Body;
 
-    fn on(self, connected: &Connected) -> Self {
+    fn on(&self, connected: &Connected) -> Self {
         let [incomplete_calls, rejected] =
             [&self.incomplete_calls, &self.rejected].map(|calls| calls.port().of(connected.clone()));
-        Self { incomplete_calls, rejected, ..self }
+        Self { router: self.router.clone(), incomplete_calls, rejected, too_large: self.too_large.clone() }
     }
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {

@@ -13,14 +13,13 @@ use weir_server::{
 };
 use weir_telemetry::Registry;
 
-#[derive(Clone)]
 struct Hello;
 
 impl Serve for Hello {
     type Body = Full<Bytes>;
 
-    fn on(self, _connected: Connected) -> Self {
-        self
+    fn on(&self, _connected: Connected) -> Self {
+        Self
     }
 
     async fn serve(self: Arc<Self>, _request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -34,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let drain = Drain::default();
     let server = Server {
         listener: Listener::bind(&"127.0.0.1:8089".parse()?).await?,
-        service: Hello,
+        service: Arc::new(Hello),
         workers: workers.handles(),
         settings: ConnectionSettings {
             name: "hello",

@@ -48,7 +48,7 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// A connection, with everything that serves it.
 pub(crate) struct Connection<R> {
     /// The service.
-    pub(crate) service: R,
+    pub(crate) service: Arc<R>,
     /// The bounds of its listener.
     pub(crate) settings: ConnectionSettings,
     /// The signal of the graceful shutdown.

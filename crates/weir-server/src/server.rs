@@ -56,14 +56,14 @@ pub struct ConnectionSettings {
 }
 
 /// The service of a listener.
-pub trait Serve: Clone + Send + Sync + 'static {
+pub trait Serve: Send + Sync + Sized + 'static {
     /// The body of its responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
 
     /// Returns the service for the requests of this connection. It admits them by [`Connected::pace`] and counts them
     /// by [`Connected::begin`].
     #[must_use]
-    fn on(self, connected: Connected) -> Self;
+    fn on(&self, connected: Connected) -> Self;
 
     /// Answers one request. `self` belongs to the connection, so that its reference count is not shared between
     /// threads.
@@ -74,8 +74,8 @@ pub trait Serve: Clone + Send + Sync + 'static {
 pub struct Server<R> {
     /// The listener.
     pub listener: Listener,
-    /// The service.
-    pub service: R,
+    /// The service, before its connections.
+    pub service: Arc<R>,
     /// The workers.
     pub workers: Vec<Worker>,
     /// The bounds of its connections.
@@ -156,7 +156,7 @@ impl<R: Serve> Server<R> {
             return;
         };
         let served = Connection {
-            service: self.service.clone(),
+            service: Arc::clone(&self.service),
             settings: self.settings,
             drain: self.drain.clone(),
             tls,

@@ -70,18 +70,23 @@ static TOO_LARGE: LazyLock<LogLimit> = LazyLock::new(|| LogLimit::every(Duration
 
 /// The gRPC port over one limiter: the calls of `weir.v1` and Envoy's, health checks and reflection.
 pub struct Calls<S> {
+    port: Arc<Port<S>>,
+    /// Limits the health watches of this connection.
+    watches: ConcurrencyLimit,
+    incomplete_calls: Arc<ConnectionCalls>,
+    connected: Connected,
+}
+
+/// What the connections of the port share.
+struct Port<S> {
     service: CheckService<S>,
     rls: Rls<S>,
     admin: Arc<AdminService>,
     /// The quotas, if limits are divided among Envoys.
     quotas: Option<Arc<Quotas<S>>>,
-    health: Arc<Health>,
+    health: Health,
     reflection: Reflection,
     streams: ConcurrencyLimit,
-    /// Limits the health watches of this connection.
-    watches: ConcurrencyLimit,
-    incomplete_calls: Arc<ConnectionCalls>,
-    connected: Connected,
     metrics: ListenerMetrics,
     max_message_bytes: usize,
 }
@@ -109,25 +114,6 @@ impl Unary {
     }
 }
 
-impl<S> Clone for Calls<S> {
-    fn clone(&self) -> Self {
-        Self {
-            service: self.service.clone(),
-            rls: self.rls.clone(),
-            admin: Arc::clone(&self.admin),
-            quotas: self.quotas.clone(),
-            health: Arc::clone(&self.health),
-            reflection: self.reflection.clone(),
-            streams: self.streams.clone(),
-            watches: self.watches.clone(),
-            incomplete_calls: Arc::clone(&self.incomplete_calls),
-            connected: self.connected.clone(),
-            metrics: self.metrics.clone(),
-            max_message_bytes: self.max_message_bytes,
-        }
-    }
-}
-
 impl<S: Store> Calls<S> {
     /// Returns the services of the gRPC port, and the reporter of their health. Envoy's quotas are served if there are any.
     pub async fn new(
@@ -144,20 +130,23 @@ impl<S: Store> Calls<S> {
         reporter.report(true).await;
         let connected = Connected::new(drain);
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, metrics.too_many_open.clone());
-        let calls = Self {
+        let port = Arc::new(Port {
             rls: Rls::new(service.clone(), envoy),
             admin,
             service,
-            health: Arc::new(Health::new(&reporter)),
+            health: Health::new(&reporter),
             reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS), quotas.is_some()),
             quotas,
             streams: open(settings.max_open_streams),
+            metrics: metrics.clone(),
+            max_message_bytes,
+        });
+        let calls = Self {
+            port,
             watches: open(MAX_WATCHES),
             incomplete_calls: IncompleteCalls::new(settings.message_timeout.duration(), max_message_bytes, metrics)
                 .of(connected.clone()),
             connected,
-            metrics: metrics.clone(),
-            max_message_bytes,
         };
         (calls, reporter)
     }
@@ -179,11 +168,14 @@ impl<S: Store> Calls<S> {
             }
         });
         let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
-        let response = codec::unary(self.max_message_bytes).unary(call, request).await;
+        let response = codec::unary(self.port.max_message_bytes).unary(call, request).await;
         if codec::is_too_large(&response) {
-            self.metrics.too_large.increment(1);
+            self.port.metrics.too_large.increment(1);
             if TOO_LARGE.allows(Instant::now()) {
-                warn!(max_bytes = self.max_message_bytes, "calls are rejected: messages exceed grpc.max_message_bytes");
+                warn!(
+                    max_bytes = self.port.max_message_bytes,
+                    "calls are rejected: messages exceed grpc.max_message_bytes"
+                );
             }
         }
         response
@@ -194,21 +186,21 @@ impl<S: Store> Calls<S> {
     async fn answer(&self, unary: Unary, message: Bytes, client: Option<ClientName>) -> Result<BytesMut, Status> {
         let context = CallContext::new(client.as_ref(), Transport::Grpc);
         Ok(match unary {
-            Unary::Check => call::check(&self.service, message).await?,
-            Unary::CheckBatch => Box::pin(batch::check_batch(&self.service, message)).await?,
-            Unary::CheckAll => Box::pin(batch::check_all(&self.service, message)).await?,
+            Unary::Check => call::check(&self.port.service, message).await?,
+            Unary::CheckBatch => Box::pin(batch::check_batch(&self.port.service, message)).await?,
+            Unary::CheckAll => Box::pin(batch::check_all(&self.port.service, message)).await?,
             Unary::Reserve => {
                 let message = read_with_check(&message);
-                Box::pin(reservation::reserve(&self.service, message, &context, |_, out| out)).await?
+                Box::pin(reservation::reserve(&self.port.service, message, &context, |_, out| out)).await?
             }
             Unary::Settle(settling) => {
-                Box::pin(reservation::settle(&self.service, settling, &message, &context)).await?
+                Box::pin(reservation::settle(&self.port.service, settling, &message, &context)).await?
             }
-            Unary::Reset => Box::pin(call::reset(&self.service, message, &self.actor(client))).await?,
-            Unary::Suggest => call::suggest(&self.service, &message)?,
+            Unary::Reset => Box::pin(call::reset(&self.port.service, message, &self.actor(client))).await?,
+            Unary::Suggest => call::suggest(&self.port.service, &message)?,
             Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
-            Unary::Health => Box::pin(self.health.check(message)).await?,
-            Unary::Admin(call) => Box::pin(self.admin.answer(call, &message, &self.actor(client))).await?,
+            Unary::Health => Box::pin(self.port.health.check(message)).await?,
+            Unary::Admin(call) => Box::pin(self.port.admin.answer(call, &message, &self.actor(client))).await?,
         })
     }
 
@@ -217,20 +209,20 @@ impl<S: Store> Calls<S> {
     }
 
     async fn should_rate_limit(&self, message: Bytes) -> Result<BytesMut, Status> {
-        let request = RateLimitRequest::read(&message).inspect_err(|_| self.rls.unreadable())?;
-        Ok(call::encoded(&self.rls.answer(&request).await?))
+        let request = RateLimitRequest::read(&message).inspect_err(|_| self.port.rls.unreadable())?;
+        Ok(call::encoded(&self.port.rls.answer(&request).await?))
     }
 }
 
 impl<S: Store> super::guard::Routes for Calls<S> {
     type Body = Body;
 
-    fn on(self, connected: &Connected) -> Self {
+    fn on(&self, connected: &Connected) -> Self {
         Self {
+            port: Arc::clone(&self.port),
             connected: connected.clone(),
             incomplete_calls: self.incomplete_calls.port().of(connected.clone()),
-            watches: ConcurrencyLimit::new(MAX_WATCHES, Overload::Open, self.metrics.too_many_open.clone()),
-            ..self
+            watches: ConcurrencyLimit::new(MAX_WATCHES, Overload::Open, self.port.metrics.too_many_open.clone()),
         }
     }
 
@@ -262,7 +254,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::LEASE => return Box::pin(self.stream_leases(request, deadline)).await,
                 path::STREAM_QUOTAS => return Box::pin(self.stream_quotas(request, deadline)).await,
                 path::REFLECTION | path::REFLECTION_V1ALPHA => {
-                    return Box::pin(self.reflection.serve(request, deadline, &self.incomplete_calls)).await;
+                    return Box::pin(self.port.reflection.serve(request, deadline, &self.incomplete_calls)).await;
                 }
                 other => match AdminCall::of_path(other) {
                     Some(call) => Unary::Admin(call),

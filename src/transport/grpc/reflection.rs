@@ -33,10 +33,9 @@ const MAX_TIME: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Describes the services of the port.
-#[derive(Clone)]
 pub(super) struct Reflection {
     /// Created for the first stream: reading the descriptors is a quarter of the work of starting the service.
-    routes: Arc<OnceLock<Routes>>,
+    routes: OnceLock<Routes>,
     max_message_bytes: usize,
     streams: ConcurrencyLimit,
     has_quotas: bool,
@@ -46,7 +45,7 @@ impl Reflection {
     /// Returns reflection with the message size and the compression of all calls, and at most `streams` streams. It
     /// describes Envoy's quotas only if they are served.
     pub(super) fn new(max_message_bytes: usize, streams: ConcurrencyLimit, has_quotas: bool) -> Self {
-        Self { routes: Arc::default(), max_message_bytes, streams, has_quotas }
+        Self { routes: OnceLock::new(), max_message_bytes, streams, has_quotas }
     }
 
     fn routes(&self) -> Result<Routes, Error> {

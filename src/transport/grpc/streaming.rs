@@ -44,18 +44,18 @@ impl<S: Store> Calls<S> {
             let termination = Termination::new(self.connected.close.clone(), end, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), termination, pace);
-            let permit = self.streams.acquire().map_err(Rejected::from).map_err(Status::from);
+            let permit = self.port.streams.acquire().map_err(Rejected::from).map_err(Status::from);
             ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, client))))
         });
         let request = request.map(|body| self.incomplete_calls.body(body, Expected::Stream));
-        let response = codec::streaming(self.max_message_bytes).streaming(call, request).await;
+        let response = codec::streaming(self.port.max_message_bytes).streaming(call, request).await;
         let connected = self.connected.clone();
         response.map(|body| Body::new(body.map_frame(move |frame| counted(frame, &connected))))
     }
 
     pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let answers = |messages: Messages<_>, permit, _| {
-            let checks = Checks::new(self.service.clone(), permit);
+            let checks = Checks::new(self.port.service.clone(), permit);
             Answers::new(messages.bound_large_messages(self.connected.clone()), checks, deadline)
         };
         self.stream(request, None, answers).await
@@ -63,14 +63,14 @@ impl<S: Store> Calls<S> {
 
     pub(super) async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let answers = |messages: Messages<_>, permit, client| {
-            let handler = lease::handler(self.service.clone(), client, permit);
+            let handler = lease::handler(self.port.service.clone(), client, permit);
             Answers::new(messages.bound_large_messages(self.connected.clone()), handler, deadline)
         };
         self.stream(request, None, answers).await
     }
 
     pub(super) async fn stream_quotas(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let Some(quotas) = &self.quotas else {
+        let Some(quotas) = &self.port.quotas else {
             self.connected.answered_by_its_head(request);
             return Status::unimplemented("the setting rlqs.domains is empty").into_http();
         };
@@ -91,7 +91,7 @@ impl<S: Store> Calls<S> {
         };
         let termination = Termination::new(self.connected.close.clone(), deadline, None);
         let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
-        self.health.watch(request, permit, termination).await
+        self.port.health.watch(request, permit, termination).await
     }
 }
 

@@ -19,12 +19,6 @@ pub struct Rls<S> {
     settings: EnvoySettings,
 }
 
-impl<S> Clone for Rls<S> {
-    fn clone(&self) -> Self {
-        Self { service: self.service.clone(), settings: self.settings.clone() }
-    }
-}
-
 impl<S: Store> Rls<S> {
     /// Returns the call over the limiter of `service`.
     pub fn new(service: CheckService<S>, settings: EnvoySettings) -> Self {
