@@ -6,10 +6,9 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use prost::Message;
-use ring::digest::{Context, SHA256};
 use weir_core::hold::RESERVATION_ID_BYTES;
 
-use super::message::CheckMessage;
+use super::{digest::sha256, message::CheckMessage};
 use crate::limiter::Invalid;
 
 /// Version of the format. As the first byte it makes every hold begin with `A`, so that none looks like a command-line
@@ -44,7 +43,11 @@ impl Hold {
     /// Returns a new hold for this check.
     pub fn new(check: &CheckMessage<'_>) -> Self {
         let own = check.to_check_request().encode_to_vec();
-        let id = if check.request_id.is_empty() { rand::random() } else { id_of(check.request_id, &own) };
+        let id = match check.request_id {
+            "" => rand::random(),
+            // A repeated request names the reservation of the first one.
+            id => sha256([id.as_bytes(), &own]),
+        };
         Self { kind: HoldKind::Units, id, check: own }
     }
 
@@ -58,11 +61,8 @@ impl Hold {
 
     /// Returns the reservation's name in the store, which is unique to its check and its client.
     pub fn name(&self, client: Option<&str>) -> Vec<u8> {
-        let mut hash = Context::new(&SHA256);
-        hash.update(&self.id);
-        hash.update(&self.check);
-        let hash = hash.finish();
-        [&hash.as_ref()[..RESERVATION_ID_BYTES], client.unwrap_or_default().as_bytes()].concat()
+        let own: [u8; RESERVATION_ID_BYTES] = sha256([&self.id[..], &self.check]);
+        [&own[..], client.unwrap_or_default().as_bytes()].concat()
     }
 
     /// Encodes the hold as text.
@@ -93,18 +93,9 @@ pub fn malformed() -> Invalid {
     Invalid::field_error("hold", "not a hold that Reserve returned")
 }
 
-/// Returns the same id for the same request, so that a repeated request names the reservation of the first one.
-fn id_of(request_id: &str, check: &[u8]) -> [u8; RESERVATION_ID_BYTES] {
-    let mut hash = Context::new(&SHA256);
-    hash.update(request_id.as_bytes());
-    hash.update(check);
-    let mut id = [0; RESERVATION_ID_BYTES];
-    id.copy_from_slice(&hash.finish().as_ref()[..RESERVATION_ID_BYTES]);
-    id
-}
-
 #[cfg(test)]
 mod tests {
+    use data_encoding::HEXLOWER;
     use proptest::prelude::*;
 
     use super::*;
@@ -147,6 +138,14 @@ mod tests {
         for (index, name) in names.iter().enumerate() {
             assert!(!names[..index].contains(name), "{index}");
         }
+    }
+
+    #[test]
+    fn ids_and_names_stay_the_same_across_versions() {
+        let check = CheckRequest { key: vec!["a".to_owned()], request_id: "r".to_owned(), ..CheckRequest::default() };
+        let hold = Hold::new(&(&check).into());
+        assert_eq!(HEXLOWER.encode(&hold.id), "79ee895a75dcbdda61140fae15c1de48");
+        assert_eq!(HEXLOWER.encode(&hold.name(Some("shop"))), "a6b6c992c9af548a1b5dbb78ab0817c273686f70");
     }
 
     proptest! {

@@ -1,12 +1,11 @@
 //! Idempotent requests: the client gives them a `request_id`, and may repeat them.
 
 use prost::Message;
-use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use weir_core::{domain::Micros, hold::RequestId};
 use weir_settings::Time;
 
-use super::message::CheckMessage;
+use super::{digest::sha256, message::CheckMessage};
 use crate::{limiter::Invalid, proto::CheckRequest};
 
 /// Maximum length of a `request_id`.
@@ -24,13 +23,6 @@ impl Default for IdempotencySettings {
     fn default() -> Self {
         Self { window: Time::seconds(60) }
     }
-}
-
-/// Returns the digest of a request, shortened to eight bytes.
-fn short_digest(request: &CheckRequest) -> [u8; 8] {
-    let mut short = [0; 8];
-    short.copy_from_slice(&digest(&SHA256, &request.encode_to_vec()).as_ref()[..8]);
-    short
 }
 
 /// Returns the id under which the answer to this message is remembered for `window`.
@@ -51,8 +43,9 @@ pub fn request_id(message: &CheckMessage<'_>, window: Micros) -> Result<RequestI
     }
     let mut request = message.to_check_request();
     request.max_wait = message.max_wait;
-    let fingerprint = short_digest(&request);
+    let fingerprint = sha256([request.encode_to_vec()]);
     // The same `request_id` on another key is another id.
-    let key = short_digest(&CheckRequest { domain: request.domain, key: request.key, ..CheckRequest::default() });
+    let key = CheckRequest { domain: request.domain, key: request.key, ..CheckRequest::default() };
+    let key: [u8; 8] = sha256([key.encode_to_vec()]);
     Ok(RequestId { name: [message.request_id.as_bytes(), &key].concat().into(), fingerprint, window })
 }

@@ -7,6 +7,7 @@ pub mod authentication;
 pub mod check_service;
 pub mod decision_json;
 pub mod decode;
+mod digest;
 pub mod fields;
 pub mod grpc;
 pub mod guard;

@@ -1,9 +1,12 @@
 //! Cursors of the operators' API: opaque texts, each valid for one request only.
 
 use data_encoding::BASE64URL_NOPAD;
-use ring::digest::{SHA256, digest};
 
-use crate::{limiter::Invalid, proto::ListKeysRequest};
+use crate::{
+    limiter::Invalid,
+    proto::ListKeysRequest,
+    transport::digest::{delimited, sha256},
+};
 
 /// Version of the format. As the first byte it makes every cursor begin with `A`, so that none looks like a
 /// command-line flag.
@@ -46,14 +49,7 @@ fn seal(request: &ListKeysRequest, scope: &str, cursor: &[u8]) -> [u8; SEAL_BYTE
     let ListKeysRequest { domain, prefix, all_domains, .. } = request;
     let all: &[u8] = if *all_domains { b"all" } else { b"one" };
     let texts = prefix.iter().chain([domain]).map(String::as_bytes).chain([scope.as_bytes(), all, cursor]);
-    let mut sealed = Vec::new();
-    for text in texts {
-        sealed.extend_from_slice(&(text.len() as u64).to_le_bytes());
-        sealed.extend_from_slice(text);
-    }
-    let mut seal = [0; SEAL_BYTES];
-    seal.copy_from_slice(&digest(&SHA256, &sealed).as_ref()[..SEAL_BYTES]);
-    seal
+    sha256(texts.map(delimited))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use ring::digest::{Context, SHA256};
 use weir_core::{
     domain::{request::MAX_COST, time::SECOND},
     hold::{Grant, HoldId, Offer, Renewal},
@@ -17,7 +16,11 @@ use crate::{
     limiter::{Answer, Invalid, Leased, Request},
     proto::LeaseRequest,
     telemetry::LeaseCall,
-    transport::{message::CheckMessage, status::Rejected},
+    transport::{
+        digest::{delimited, sha256},
+        message::CheckMessage,
+        status::Rejected,
+    },
 };
 
 /// Length of a holder's id, in bytes.
@@ -136,16 +139,7 @@ fn ensure_in_range(field: &str, number: u64, range: RangeInclusive<u64>) -> Resu
 /// Returns the hold of a lease. It is unique to the client and the key, so keys that share a level have holds of their
 /// own.
 fn hold_id(holder: &[u8], client: Option<&str>, lease: u64, request: &Request<'_>) -> HoldId {
-    let word = |parts: &[&[u8]]| {
-        let mut hash = Context::new(&SHA256);
-        for part in parts {
-            hash.update(&(part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        let mut word = [0; 8];
-        word.copy_from_slice(&hash.finish().as_ref()[..8]);
-        u64::from_le_bytes(word)
-    };
+    let word = |parts: &[&[u8]]| u64::from_le_bytes(sha256(parts.iter().map(|part| delimited(part))));
     let (client, key) = (client.unwrap_or_default().as_bytes(), request.key.prefix(request.key.depth()));
     HoldId { owner: word(&[holder, client]), number: word(&[holder, client, &lease.to_le_bytes(), key]) }
 }
