@@ -183,11 +183,13 @@ fn the_first_call_of_a_delayed_connection_is_served_during_shutdown() {
 #[test]
 fn the_first_request_of_a_delayed_http_connection_is_served_during_shutdown() {
     let mut server = Setup::new().policy(POLICY).start();
+    let mut told = Raw::connect(&server.grpc, 65_535).expect("a connection");
+    told.ask("/weir.v1.RateLimiter/Check", &check(&["user", "alex"])).expect("a call");
     let mut delayed = Client::connect(&server.http).expect("a connection");
     // The metrics are read over the other one.
     server.wait_for_metric("weir_connections{listener=\"http\"}", 2.0);
     server.signal(Signal::TERM);
-    eventually("its listener closes", || std::net::TcpStream::connect(&server.http).is_err().then_some(()));
+    told.drained().expect("told to finish");
     let headers = [("content-type", "application/json")];
     let answer = delayed.ask("POST /v1/check", &headers, br#"{"key":["user","alex"]}"#).expect("an answer");
     assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));

@@ -8,7 +8,7 @@ use crate::{
 
 /// Parses a limit's parameters as a file would write them, with the widest bounds.
 pub fn parse(algorithm: &str, fields: &[(&str, &str)]) -> Params {
-    (find(algorithm).unwrap().parse)(&fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
+    (find(algorithm).unwrap().parse)(fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
 }
 
 /// Returns a limit of `rate` units a second, and `capacity` at once.

@@ -6,7 +6,10 @@ use std::{collections::HashMap, ops::Range, time::Duration};
 use bytes::BufMut;
 use deadpool_redis::redis::{Cmd, RedisWrite, Value, aio::MultiplexedConnection};
 use futures_util::{StreamExt, stream::FuturesOrdered};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    task::unconstrained,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     command::{failure, send},
@@ -144,7 +147,8 @@ impl Batch {
             self.answer(*call, &reply, time, &mut round);
             return Ok(round);
         }
-        // They are pipelined in order, and each reply is handled as soon as it arrives.
+        // They are pipelined in order, and each reply is handled as soon as it arrives. Unconstrained, since tokio's budget
+        // would end in the middle of a long pipeline and wake the rest in another order, with the `WAIT` before it.
         let commands = calls.iter().map(|call| self.command(*call, now));
         // `WAIT` gets half of the remaining time, because the checks must be answered before their deadlines.
         let left = self.first_deadline().saturating_duration_since(Instant::now());
@@ -155,7 +159,7 @@ impl Batch {
         });
         let mut replies: FuturesOrdered<_> = sent.collect();
         for call in calls {
-            let Some(reply) = replies.next().await else { break };
+            let Some(reply) = unconstrained(replies.next()).await else { break };
             self.answer(*call, &reply.map_err(failure)?, time, &mut round);
         }
         // An idle Redis notices the end of a `WAIT` only at its next timer tick, every 100 ms at `hz 10`.
