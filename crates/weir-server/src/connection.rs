@@ -25,6 +25,7 @@ use weir_core::domain::time::SECOND;
 
 use crate::{
     activity::Activity,
+    close::CloseSignal,
     connected::Connected,
     connection_slots::ConnectionSlot,
     drain::Drain,
@@ -189,7 +190,7 @@ impl<R: Serve> Connection<R> {
         let Self { service, settings, drain, metrics, activity, unread, slot, queue, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic, activity, Some(slot));
         let (close, rapid_resets) = (connected.close.clone(), Arc::clone(&connected.rapid_resets));
-        let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
+        let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()), close.clone());
         let mut io = TimeoutStream::new(FairStream::new(io, queue));
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
@@ -255,6 +256,7 @@ impl<R: Serve> Connection<R> {
 fn answering<R: Serve>(
     service: Arc<R>,
     requests: Arc<Requests>,
+    close: CloseSignal,
 ) -> impl Service<
     Request<Incoming>,
     Response = Response<R::Body>,
@@ -262,9 +264,10 @@ fn answering<R: Serve>(
     Future = impl Future<Output = Result<Response<R::Body>, Infallible>> + Send,
 > {
     service_fn(move |request: Request<Incoming>| {
-        let last = requests.note(request.version()).then(|| Arc::clone(&requests));
+        // The connection may not have noticed yet that it is told to close.
+        let last = requests.note(request.version()).then(|| (Arc::clone(&requests), close.clone()));
         Arc::clone(&service).serve(request).map(|mut response| {
-            if last.is_some_and(|requests| requests.is_last()) {
+            if last.is_some_and(|(requests, close)| requests.is_last() || close.closed().is_some()) {
                 response.headers_mut().insert(CONNECTION, CLOSE);
             }
             Ok(response)
