@@ -32,6 +32,7 @@ const USER: [&str; 2] = ["user", "alex"];
 const TRADE: [&str; 3] = ["user", "alex", "trade"];
 const SPENT: &str = "weir_leases_decisions_total{outcome=\"allowed\"}";
 const HELD: &str = "weir_leases_held_units";
+const NOT_GIVEN_BACK: &str = "leased units may count as spent: the store did not take them back in time";
 
 /// Numbers of answers that the callers got, by kind.
 #[derive(Default)]
@@ -302,4 +303,90 @@ fn a_lease_of_a_long_key_takes_the_room_of_several() {
     });
     let leases = service.metric("weir_leases");
     assert!((1.0..=65_536.0 / 9.0).contains(&leases), "{leases} leases");
+}
+
+/// Keys that a replica leases at once, and units of each.
+const KEYS: usize = 1_000;
+const UNITS: u64 = 1_000_000;
+
+fn each_key() -> String {
+    let window = window(UNITS);
+    format!("lease: {{ ttl: 1m }}\nschema: {{ user: {{ children: {{ '*': {{ limits: [{{ {window} }}] }} }} }} }}")
+}
+
+/// Starts a service that leases [`KEYS`] keys, and whose queue for the store has room for a tenth of them.
+fn service_with_many_leases(url: &str) -> Server {
+    let setup = patient(url).policy(&each_key()).env("WEIR_STORE__REDIS__POOL_SIZE", "1");
+    let service = setup.env("WEIR_STORE__REDIS__MAX_QUEUE", &(KEYS / 10).to_string()).start();
+    runtime().block_on(async {
+        let mut client = service.client().await;
+        // On a busy machine more keys are needed, since some do not get their three checks within a tenth of a second.
+        for number in (0..).step_by(10) {
+            let of_key = |number: usize| vec![check(&["user", &number.to_string()]); 4];
+            let checks = (number..number + 10).flat_map(of_key).collect();
+            client.check_batch(CheckBatchRequest { checks }).await.expect("answers");
+            if service.metric("weir_leases") >= KEYS as f64 {
+                return;
+            }
+        }
+    });
+    assert!(service.metric(HELD) > 0.0, "nothing is held");
+    service
+}
+
+/// Returns the units of the first keys that were not admitted, and are missing.
+async fn missing(service: &Server) -> u64 {
+    const TOGETHER: usize = KEYS / 40;
+    let (mut client, mut missing) = (service.client().await, 0);
+    for number in (0..KEYS).step_by(TOGETHER) {
+        let checks = (number..number + TOGETHER).map(|number| peek(&["user", &number.to_string()])).collect();
+        let answers = client.check_batch(CheckBatchRequest { checks }).await.expect("answers").into_inner();
+        missing += answers.results.iter().map(|answer| UNITS - 4 - answer.remaining).sum::<u64>();
+    }
+    missing
+}
+
+#[test]
+fn many_leases_are_all_given_back_when_an_override_is_set() {
+    let redis = Redis::start(Options::socket());
+    let service = service_with_many_leases(&redis.url());
+    assert_eq!(service.run(&["ban", "other/one", "--reason", "abuse", "--for", "1h"]).code, 0);
+    eventually("all is given back", || {
+        runtime().block_on(async {
+            // A check that meets the store shows that the policy has changed.
+            ask(&service, check(&["user", "new"])).await;
+            match missing(&service).await {
+                0 => Ok(()),
+                missing => Err(format!("{missing} missing")),
+            }
+        })
+    });
+    assert_eq!(service.metric("weir_leases_renewals_total{result=\"lost\"}"), 0.0);
+}
+
+#[test]
+fn many_leases_are_all_given_back_by_a_replica_that_stops() {
+    let redis = Redis::start(Options::socket());
+    let mut stops = service_with_many_leases(&redis.url());
+    let stays = patient(&redis.url()).policy(&each_key()).start();
+    stops.signal(Signal::TERM);
+    assert_eq!(stops.wait_for_end(), 0);
+    assert_eq!(runtime().block_on(missing(&stays)), 0);
+    stops.wait_for_log("stopped");
+    assert!(stops.log_lines(NOT_GIVEN_BACK).is_empty());
+}
+
+#[test]
+fn a_replica_that_stops_says_what_it_cannot_give_back() {
+    let redis = Redis::start(Options::socket());
+    let mut service = service_with_many_leases(&redis.url());
+    let (leases, held) = (service.metric("weir_leases"), service.metric(HELD));
+    redis.pause();
+    service.signal(Signal::TERM);
+    assert_eq!(service.wait_for_end(), 0);
+    redis.resume();
+    let line = service.wait_for_log(NOT_GIVEN_BACK);
+    for (field, most) in [("leases", leases), ("units", held)] {
+        assert!(line[field].as_f64().is_some_and(|left| (1.0..=most).contains(&left)), "{line}, {most} {field}");
+    }
 }

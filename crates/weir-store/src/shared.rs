@@ -33,8 +33,8 @@ use weir_telemetry::{Causes, LogLimit, Registry, Render, request};
 
 /// Time after which a client should retry when the store is unavailable: an estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
-/// Longest wait at shutdown for a healthy store to take outstanding outage charges.
-const SHUTDOWN_CHARGE_WAIT: Duration = Duration::from_secs(2);
+/// Longest wait at shutdown for the store to take leased units back, and outstanding outage charges while it is healthy.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
 /// Polling interval of that wait.
 const SHUTDOWN_CHARGE_POLL: Duration = Duration::from_millis(10);
 
@@ -108,13 +108,13 @@ impl SharedStore {
         self.outage.as_ref().map(|(charges, _)| &**charges)
     }
 
-    /// Gives leased units back, waits for the outstanding outage charges while the shared store is healthy, at most two
-    /// seconds, and discards the rest. Call it once no more decisions are made.
+    /// Gives leased units back, waits for the outstanding outage charges while the shared store is healthy, both
+    /// together at most two seconds, and discards the rest. Call it once no more decisions are made.
     pub async fn shut_down(&self) {
-        self.leases.close(&self.redis.io.tasks.handle).await;
+        let deadline = tokio::time::Instant::now() + SHUTDOWN_WAIT;
+        self.leases.close(deadline).await;
         let Some(charges) = self.outage_charges() else { return };
-        let since = tokio::time::Instant::now();
-        while charges.keys() > 0 && self.redis.is_up() && since.elapsed() < SHUTDOWN_CHARGE_WAIT {
+        while charges.keys() > 0 && self.redis.is_up() && tokio::time::Instant::now() < deadline {
             sleep(SHUTDOWN_CHARGE_POLL).await;
         }
         let units = charges.give_all_up();

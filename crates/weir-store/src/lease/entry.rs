@@ -101,6 +101,10 @@ impl Lease {
         }
     }
 
+    pub(super) fn is_open(&self) -> bool {
+        self.holder.lock().is_some()
+    }
+
     /// Closes the lease and returns the renewal that gives back the remaining units.
     pub(super) fn close(&self, now: Micros) -> Option<Renewal> {
         self.holder.lock().take()?.close(&self.balance, now)

@@ -5,10 +5,11 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{Stream, StreamExt, stream};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Shared, entry::Lease};
-use crate::redis::RedisStore;
+use crate::{Failure, redis::RedisStore};
 use weir_core::{
     domain::{Clock as _, Micros},
     hold::Renewal,
@@ -20,25 +21,49 @@ const TICK: Duration = Duration::from_millis(20);
 /// Ticks between sweeps of idle leases.
 const TICKS_PER_SWEEP: u64 = 50;
 
+/// Most leases closed at once: a small part of a round trip's work. All at once would pass their deadlines in the
+/// queue, and delay checks.
+const MAX_CLOSINGS: usize = 64;
+
 impl Shared {
     /// Sends a renewal in the background.
     pub(super) fn send(self: &Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
-        self.io.tasks.spawn(Arc::clone(self).renew(lease, renewal, sent));
+        let shared = Arc::clone(self);
+        self.io.tasks.spawn(async move { drop(shared.renew(&lease, renewal, sent).await) });
     }
 
     /// Sends a renewal and passes the result to the lease.
-    pub(super) async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
-        match RedisStore::send_renewal(&self.io, &lease.renewal_plan, &renewal).await {
-            Ok((decisions, grant)) => {
-                let burnt = lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);
-                self.metrics.renewed(&grant, burnt);
+    async fn renew(&self, lease: &Lease, renewal: Renewal, sent: Micros) -> Result<(), Failure> {
+        let served = RedisStore::send_renewal(&self.io, &lease.renewal_plan, &renewal).await;
+        let (decisions, grant) = served.inspect_err(|error| {
+            self.metrics.lost();
+            tracing::debug!(error = %Causes(error), "a lease was not renewed");
+            lease.lost(&renewal);
+        })?;
+        let burnt = lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);
+        self.metrics.renewed(&grant, burnt);
+        Ok(())
+    }
+
+    /// Closes leases, a few at a time. Yields the units given back of each; `None`: that is not known.
+    pub(super) fn closings(&self, leases: Vec<Arc<Lease>>) -> impl Stream<Item = Option<u64>> {
+        let close = async move |lease: Arc<Lease>| {
+            let (now, units) = (self.clock.now(), lease.units());
+            match lease.close(now) {
+                None => Some(0),
+                Some(renewal) => self.renew(&lease, renewal, now).await.ok().map(|()| units),
             }
-            Err(error) => {
-                self.metrics.lost();
-                tracing::debug!(error = %Causes(&error), "a lease was not renewed");
-                lease.lost(&renewal);
-            }
-        }
+        };
+        stream::iter(leases).map(close).buffer_unordered(MAX_CLOSINGS)
+    }
+
+    /// Closes leases in the background.
+    fn close(self: &Arc<Self>, leases: Vec<Arc<Lease>>) {
+        let shared = Arc::clone(self);
+        self.io.tasks.spawn(async move {
+            let _turn = shared.closing.lock().await;
+            shared.closings(leases).for_each(async |_| {}).await;
+        });
     }
 }
 
@@ -50,21 +75,26 @@ pub(super) async fn run(shared: Arc<Shared>) {
         ticks.tick().await;
         number += 1;
         let now = shared.clock.now();
-        let (mut due, mut held) = (Vec::new(), 0);
-        let newest = shared.policy_version.load(Relaxed);
+        let (mut due, mut over, mut held) = (Vec::new(), Vec::new(), 0);
+        let (newest, closes) = (shared.policy_version.load(Relaxed), shared.closing.try_lock().is_ok());
         for (name, lease) in &shared.table.pin() {
-            let renewal = if name.policy_version < newest { lease.close(now) } else { lease.renewal_if_due(now) };
             held += lease.units();
-            due.extend(renewal.map(|renewal| (Arc::clone(lease), renewal)));
+            if name.policy_version >= newest {
+                due.extend(lease.renewal_if_due(now).map(|renewal| (Arc::clone(lease), renewal)));
+            } else if closes && lease.is_open() {
+                over.push(Arc::clone(lease));
+            }
         }
         for (lease, renewal) in due {
             shared.send(lease, renewal, now);
         }
+        if !over.is_empty() {
+            shared.close(over);
+        }
         if number.is_multiple_of(TICKS_PER_SWEEP) {
             let table = shared.table.pin();
             for (name, lease) in &table {
-                let is_over = name.policy_version < newest || lease.close_if_idle(now);
-                if is_over && table.remove(name).is_some() {
+                if lease.close_if_idle(now) && table.remove(name).is_some() {
                     shared.weight.fetch_sub(name.weight(), Relaxed);
                 }
             }
