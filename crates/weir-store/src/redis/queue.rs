@@ -28,6 +28,8 @@ use weir_telemetry::request;
 const MAX_ROUND_TRIP_WORK: u64 = 2_048;
 /// Work of a submitter in one turn of the round-robin.
 const TURN_WORK: u64 = 64;
+/// Parts of a full queue that each further one inspects for callers that are gone.
+const INSPECTED: usize = 64;
 
 /// A queued part of a plan.
 #[derive(Debug)]
@@ -145,6 +147,10 @@ struct Waiters {
     /// Work served for each submitter that was overtaken, relative to a common start, so that submitters of large parts
     /// do not go first in every round trip.
     served: HashMap<Submitter, u64>,
+    /// Number of parts of each submitter, counted when the queue was found full; `None` since parts were taken.
+    counts: Option<HashMap<Submitter, usize>>,
+    /// The part that the next one in a full queue inspects first.
+    next_inspected: usize,
 }
 
 /// A queue in order of arrival, with round-robin among submitters when more than one round trip's work is queued.
@@ -170,15 +176,17 @@ impl Queue {
         let (sender, answer) = oneshot::channel();
         let submitter = Submitter::current();
         let mut waiters = self.waiters.lock();
-        let waiting = &mut waiters.waiting;
-        if waiting.len() >= self.max_waiting && !make_room(waiting, submitter, self.max_waiting) {
+        if waiters.waiting.len() >= self.max_waiting && !waiters.make_room(submitter, self.max_waiting) {
             return Err(Failure::QueueFull);
         }
         let position =
             QueuePosition { arrived_at: self.round_trips.load(Ordering::Relaxed), round_trip: Arc::default() };
-        let first = waiting.is_empty();
+        let first = waiters.waiting.is_empty();
         let (pending, answer) = (Pending { answer, position: position.clone() }, Some(sender));
-        waiting.push_back(Waiter { part, deadline, asking, submitter, position, answer, kept: None });
+        if let Some(counts) = &mut waiters.counts {
+            *counts.entry(submitter).or_default() += 1;
+        }
+        waiters.waiting.push_back(Waiter { part, deadline, asking, submitter, position, answer, kept: None });
         drop(waiters);
         if first {
             self.arrived.notify_one();
@@ -225,6 +233,7 @@ impl Queue {
     /// their deadline, and overtaken ones whose deadline is within `round_trip`.
     pub(super) fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         let mut waiters = self.waiters.lock();
+        waiters.counts = None;
         let fits = |waiters: &Waiters| {
             let waiting = &waiters.waiting;
             waiting.len() <= most && waiting.iter().map(Waiter::work).sum::<u64>() <= MAX_ROUND_TRIP_WORK
@@ -310,31 +319,49 @@ impl Waiters {
         self.served = overtaken;
         taken
     }
-}
 
-/// Makes room for a submitter's part, unless the submitter has its share of the queue: by removing parts whose callers
-/// are gone, or else those beyond other submitters' shares.
-fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Submitter, max_waiting: usize) -> bool {
-    waiters.retain(Waiter::is_awaited);
-    if waiters.len() < max_waiting {
-        return true;
-    }
-    let mut counts: HashMap<Submitter, usize> = HashMap::from([(submitter, 0)]);
-    waiters.iter().for_each(|waiter| *counts.entry(waiter.submitter).or_default() += 1);
-    let share = (max_waiting / counts.len()).max(1);
-    if counts.get(&submitter).is_some_and(|own| *own >= share) {
-        return false;
-    }
-    counts.clear();
-    waiters.retain_mut(|waiter| {
-        let count = counts.entry(waiter.submitter).or_default();
-        *count += 1;
-        if *count > share {
-            waiter.answer(Err(Failure::QueueFull));
+    /// Makes room in a full queue for a submitter's part, unless the submitter has its share: by removing parts whose
+    /// callers are gone, or else those beyond other submitters' shares. In a flood it is called for each part that is
+    /// rejected, so it goes through the queue only if it has not since parts were taken, or if that makes room.
+    fn make_room(&mut self, submitter: Submitter, max_waiting: usize) -> bool {
+        if self.counts.is_none() || self.finds_abandoned() {
+            self.waiting.retain(Waiter::is_awaited);
+            self.counts = None;
         }
-        *count <= share
-    });
-    waiters.len() < max_waiting
+        let Self { waiting, counts, .. } = self;
+        let counts = counts.get_or_insert_with(|| {
+            let mut counts = HashMap::new();
+            waiting.iter().for_each(|waiter| *counts.entry(waiter.submitter).or_default() += 1);
+            counts
+        });
+        if waiting.len() < max_waiting {
+            return true;
+        }
+        let own = counts.get(&submitter).copied();
+        let share = (max_waiting / (counts.len() + usize::from(own.is_none()))).max(1);
+        if own.is_some_and(|own| own >= share) || counts.values().all(|count| *count <= share) {
+            return false;
+        }
+        counts.clear();
+        waiting.retain_mut(|waiter| {
+            let count = counts.entry(waiter.submitter).or_default();
+            let stays = *count < share;
+            if stays {
+                *count += 1;
+            } else {
+                waiter.answer(Err(Failure::QueueFull));
+            }
+            stays
+        });
+        waiting.len() < max_waiting
+    }
+
+    /// Whether one of the parts that are inspected next is not awaited.
+    fn finds_abandoned(&mut self) -> bool {
+        let (first, length) = (self.next_inspected, self.waiting.len());
+        self.next_inspected = (first + INSPECTED) % length.max(1);
+        (0..INSPECTED.min(length)).any(|offset| !self.waiting[(first + offset) % length].is_awaited())
+    }
 }
 
 #[cfg(test)]

@@ -150,3 +150,26 @@ async fn a_full_queue_is_shared_fairly_by_its_submitters() {
     let last = many.into_iter().take(8).next_back().unwrap().unwrap();
     assert_eq!(queue.answer(last, later()).await, Err(Failure::QueueFull));
 }
+
+/// The cost of a rejected part, in a flood, must not grow with the queue.
+#[tokio::test]
+async fn a_full_queue_rejects_at_the_same_cost_whatever_its_size() {
+    const REJECTED: usize = 2_000;
+    let mut took = Vec::new();
+    for size in [100, 10_000] {
+        let queue = Queue::new(size);
+        let queued: Vec<_> = (0..size).map(|_| queue.push(Part::default(), later(), false).unwrap()).collect();
+        let rejected = || {
+            let since = std::time::Instant::now();
+            for _ in 0..REJECTED {
+                assert_eq!(queue.push(Part::default(), later(), false).unwrap_err(), Failure::QueueFull);
+            }
+            since.elapsed()
+        };
+        // Of three, because the machine may be busy.
+        took.extend((0..3).map(|_| rejected()).min());
+        drop(queued);
+        assert!(queue.push(Part::default(), later(), false).is_ok(), "abandoned ones are found");
+    }
+    assert!(took[1] < 10 * took[0], "{took:?}");
+}
