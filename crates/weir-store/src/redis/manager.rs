@@ -2,7 +2,7 @@
 //! opened here, because the crate `redis` neither bounds replies nor accepts a certificate verifier: its own verifier
 //! rejects a self-signed certificate with CA:TRUE (`openssl req -x509`) even if it is the configured CA certificate.
 
-use std::{ops::Deref, path::PathBuf, sync::Arc};
+use std::{io, ops::Deref, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use deadpool::managed::{self, Metrics, RecycleResult};
@@ -13,7 +13,7 @@ use deadpool_redis::redis::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{
     TlsConnector,
-    rustls::{ClientConfig, pki_types::ServerName},
+    rustls::{self, CertificateError, ClientConfig, pki_types::ServerName},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -104,7 +104,8 @@ impl managed::Manager for Manager {
             None => self.authenticate(stream).await,
             Some(tls) => {
                 let connector = TlsConnector::from(tls.config.load_full());
-                self.authenticate(connector.connect(tls.name.clone(), stream).await?).await
+                let stream = connector.connect(tls.name.clone(), stream).await.map_err(without_times)?;
+                self.authenticate(stream).await
             }
         }
     }
@@ -120,6 +121,17 @@ impl Deref for Connection {
     fn deref(&self) -> &MultiplexedConnection {
         &self.connection
     }
+}
+
+/// Removes the time of the verification from a TLS error: failures are logged when their text changes.
+fn without_times(error: io::Error) -> io::Error {
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    let invalid = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(ExpiredContext { .. })) => Expired,
+        Some(rustls::Error::InvalidCertificate(NotValidYetContext { .. })) => NotValidYet,
+        _ => return error,
+    };
+    io::Error::new(error.kind(), rustls::Error::InvalidCertificate(invalid))
 }
 
 fn connection_info(credentials: Option<&Credentials>) -> RedisConnectionInfo {

@@ -8,7 +8,7 @@ use std::{
 
 use weir_store::redis::settings::{RedisSettings, TlsSettings};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
 use crate::server::{Server, TIMEOUT, TlsFiles, ask, connect, patient, pool, refused};
@@ -37,8 +37,13 @@ impl Authority {
 
     /// Writes a certificate for a host, and its key, to files with this name.
     fn sign(&self, name: &str, host: &str) -> (PathBuf, PathBuf) {
+        self.sign_with(name, host, |_| ())
+    }
+
+    fn sign_with(&self, name: &str, host: &str, set: impl FnOnce(&mut CertificateParams)) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
+        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
+        set(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         let (cert_file, key_file) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
         fs::write(&cert_file, certificate.pem()).expect("written");
@@ -50,6 +55,12 @@ impl Authority {
     fn server(&self, host: &str, clients_too: bool) -> Server {
         let (cert, key) = self.sign("server", host);
         Server::tls(TlsFiles { cert, key, ca: self.path("ca.pem"), clients_too })
+    }
+
+    /// Starts a server with a certificate with these parameters.
+    fn server_with(&self, host: &str, set: impl FnOnce(&mut CertificateParams)) -> Server {
+        let (cert, key) = self.sign_with("server", host, set);
+        Server::tls(TlsFiles { cert, key, ca: self.path("ca.pem"), clients_too: false })
     }
 
     fn trusted(&self) -> TlsSettings {
@@ -191,4 +202,18 @@ async fn a_closed_tls_connection_is_detected() {
     assert!(connection.is_usable());
     server.run("CLIENT KILL TYPE normal");
     eventually("the end is noticed", async || !connection.is_usable()).await;
+}
+
+/// Failures are logged when their text changes, so it must not contain the current time.
+#[tokio::test]
+async fn an_expired_certificate_has_one_error() {
+    let authority = Authority::new();
+    for (first, last, why) in [(2000, 2001, "Expired"), (4000, 4001, "NotValidYet")] {
+        let server = authority.server_with("localhost", |params| {
+            (params.not_before, params.not_after) = (date_time_ymd(first, 1, 1), date_time_ymd(last, 1, 1));
+        });
+        let url = format!("rediss://localhost:{}", server.port);
+        let failure = refused(&url, &with(authority.trusted())).await.to_string();
+        assert!(failure.ends_with(&format!("invalid peer certificate: {why}")), "{failure}");
+    }
 }
