@@ -62,6 +62,29 @@ fn an_evicting_server_is_a_warning() {
     }
 }
 
+#[test]
+fn a_server_that_starts_to_evict_is_a_warning_at_the_next_connection() {
+    let redis = Server::start(Options::socket().set("maxmemory", "100mb"));
+    let service = patient(&redis.url()).policy(POLICY).start();
+    assert!(is_shared(&service));
+    let mut warned = 0;
+    for (policy, warns) in
+        [("allkeys-lru", true), ("allkeys-lru", false), ("volatile-ttl", true), ("noeviction", false)]
+    {
+        redis.cli(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        redis.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        warned += usize::from(warns);
+        eventually("the policy is logged", || {
+            is_shared(&service);
+            let lines = service.log_lines(EVICTS);
+            let is_last = lines.last().is_some_and(|line| policy == "noeviction" || line["policy"] == policy);
+            if lines.len() == warned && is_last { Ok(()) } else { Err(format!("{policy}: {lines:?}")) }
+        });
+    }
+    service.wait_for_log("the server does not evict keys");
+    assert_eq!(service.log_lines(EVICTS).len(), 2);
+}
+
 /// Maximum size of a reply, plus the largest socket buffers of a system.
 const TOO_MUCH: u64 = (16 + 64) << 20;
 

@@ -1,28 +1,42 @@
 //! Detection of servers that evict live keys when their memory is full.
 
 use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
-use tracing::{debug, warn};
+use parking_lot::Mutex;
+use tracing::{debug, info, warn};
 
 use super::command::{command, failure, query};
 use crate::url::Address;
 
-/// Logs a warning if a server evicts keys. Without permission for `INFO` it is not detected.
-pub(super) async fn warn_of_eviction(connection: MultiplexedConnection, server: &Address) {
-    let reply = query(connection, &command(&[b"INFO", b"memory"]), false).await.map_err(failure);
-    let info = match &reply {
-        Ok(Value::VerbatimString { text, .. }) => text,
-        other => {
-            let error = other.as_ref().err().map(tracing::field::display);
-            debug!(%server, error, "it is not known whether the server evicts keys");
-            return;
+/// Logs whether servers evict keys, when that changes.
+#[derive(Default)]
+pub(super) struct EvictionLog {
+    /// The last server that evicts, and its policy.
+    last: Mutex<Option<(Address, String)>>,
+}
+
+impl EvictionLog {
+    /// Asks a server on a new connection. Without permission for `INFO` it is not known.
+    pub(super) async fn ask(&self, connection: MultiplexedConnection, server: &Address) {
+        let reply = query(connection, &command(&[b"INFO", b"memory"]), false).await.map_err(failure);
+        let info = match &reply {
+            Ok(Value::VerbatimString { text, .. }) => text,
+            other => {
+                let error = other.as_ref().err().map(tracing::field::display);
+                debug!(%server, error, "it is not known whether the server evicts keys");
+                return;
+            }
+        };
+        let found = evicts(info).map(|policy| (server.clone(), policy.to_owned()));
+        let before = std::mem::replace(&mut *self.last.lock(), found.clone());
+        match found {
+            unchanged if unchanged == before => {}
+            Some((server, policy)) => warn!(
+                %server,
+                policy,
+                "the server evicts keys when its memory is full, so limits would start afresh: set maxmemory-policy noeviction"
+            ),
+            None => info!(%server, "the server does not evict keys"),
         }
-    };
-    if let Some(policy) = evicts(info) {
-        warn!(
-            %server,
-            policy,
-            "the server evicts keys when its memory is full, so limits would start afresh: set maxmemory-policy noeviction"
-        );
     }
 }
 

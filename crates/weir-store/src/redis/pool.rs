@@ -31,7 +31,7 @@ use tracing::{info, warn};
 
 use super::{
     connector::{Connector, Purpose, Secrets},
-    eviction::warn_of_eviction,
+    eviction::EvictionLog,
     manager::{Connection, Manager},
     probe::ProbeKey,
     sentinel::Sentinels,
@@ -50,6 +50,7 @@ pub struct Pool {
     changes: AtomicU64,
     /// The last failure, so that only changes are logged.
     last_failure: Mutex<Option<Failure>>,
+    eviction: Arc<EvictionLog>,
     /// Write-locked while checks are paused.
     pause: RwLock<()>,
 }
@@ -100,9 +101,9 @@ impl Pool {
         max_size: usize,
         ping_timeout: Duration,
     ) -> Self {
-        let (epochs, changes, last_failure, pause) = Default::default();
+        let (epochs, changes, last_failure, eviction, pause) = Default::default();
         let purpose = Purpose::Checks(probe_key);
-        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, last_failure, pause }
+        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, last_failure, eviction, pause }
     }
 
     /// Returns a connection that is ready for commands: an idle one that answers, or a new one.
@@ -202,16 +203,13 @@ impl Pool {
         let manager = self.connector.manager(address, &secrets, config);
         let manager = manager.map_err(|error| self.connector.connection_failure(address, error))?;
         let (connector, purpose, server) = (Arc::clone(&self.connector), self.purpose.clone(), address.clone());
-        // Once for all connections of the epoch.
-        let eviction_known = Arc::<AtomicBool>::default();
+        let eviction = Arc::clone(&self.eviction);
         let prepare = Hook::async_fn(move |connection: &mut Connection, _| {
             let (connector, purpose, server) = (Arc::clone(&connector), purpose.clone(), server.clone());
-            let eviction_known = Arc::clone(&eviction_known);
+            let eviction = Arc::clone(&eviction);
             Box::pin(async move {
                 connector.prepare(connection, &purpose).await.map_err(HookError::Backend)?;
-                if !eviction_known.swap(true, Ordering::Relaxed) {
-                    warn_of_eviction(connection.clone(), &server).await;
-                }
+                eviction.ask(connection.clone(), &server).await;
                 Ok(())
             })
         });
