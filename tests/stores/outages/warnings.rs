@@ -85,6 +85,17 @@ fn a_server_that_starts_to_evict_is_a_warning_at_the_next_connection() {
     assert_eq!(service.log_lines(EVICTS).len(), 2);
 }
 
+#[test]
+fn sentinels_that_refuse_are_a_warning_with_the_cause() {
+    let sentinel =
+        Server::start(Options::sentinel().set("sentinel monitor", "mymaster 127.0.0.1 1 1").set("user", "default off"));
+    let address = format!("127.0.0.1:{}", sentinel.port());
+    let service = patient(&format!("redis-sentinel://{address}/mymaster")).policy(POLICY).start();
+    let line = service.wait_for_log("too few Sentinels answer: a master that is replaced would not be noticed");
+    let error = line["error"].as_str().expect("an error");
+    assert!(error.contains(&format!("the Sentinel {address}: NOAUTH")), "{line}");
+}
+
 /// Maximum size of a reply, plus the largest socket buffers of a system.
 const TOO_MUCH: u64 = (16 + 64) << 20;
 

@@ -82,4 +82,6 @@ async fn sentinels_have_their_own_credentials() {
     assert_eq!(through(&url, &RedisSettings { sentinel: own, ..patient() }).await, Ok(master.port));
     let rejection = through(&url, &patient()).await.expect_err("no right to ask");
     assert_eq!(rejection.error_code(), Some(ErrorCode::NoAuth), "{rejection}");
+    let named = format!("the Sentinel 127.0.0.1:{}: NOAUTH", sentinel.port);
+    assert!(rejection.to_string().contains(&named), "{rejection}");
 }

@@ -95,7 +95,8 @@ impl Sentinels {
     }
 
     async fn look_up(&self, sentinel: &Address, deadline: Instant) -> Result<Address, Failure> {
-        let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        let connect = self.connector.connect(sentinel, Purpose::Sentinel, deadline);
+        let connection = connect.await.map_err(|failure| of_sentinel(sentinel, failure))?;
         self.ask(&connection, sentinel, deadline).await.map(|named| self.resolve(sentinel, named))
     }
 
@@ -109,7 +110,7 @@ impl Sentinels {
         let question = command(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()]);
         let asked = timeout_at(deadline, query(connection.clone(), &question, false)).await;
         let reply = asked.map_err(|_| failed("does not answer in time"))?;
-        let reply = reply.map_err(|error| self.connector.connection_failure(sentinel, error))?;
+        let reply = reply.map_err(|error| of_sentinel(sentinel, self.connector.connection_failure(sentinel, error)))?;
         match from_redis_value(reply) {
             Ok((host, port)) => {
                 let named = Address::Tcp { host, port };
@@ -118,5 +119,15 @@ impl Sentinels {
             }
             Err(_) => Err(failed(&format!("knows no master `{}`", self.master))),
         }
+    }
+}
+
+/// Names the Sentinel in its rejection, which would seem to be the master's.
+fn of_sentinel(sentinel: &Address, failure: Failure) -> Failure {
+    match failure {
+        Failure::Rejected { code, text } => {
+            Failure::Rejected { code, text: format!("the Sentinel {sentinel}: {text}").into() }
+        }
+        other => other,
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
 use tracing::warn;
 use weir_telemetry::Causes;
 
-use super::Sentinels;
+use super::{Sentinels, of_sentinel};
 use crate::{
     Failure,
     redis::{
@@ -105,7 +105,8 @@ impl Sentinels {
             Some(promotion) => announce.try_send(promotion),
             None => Ok(()),
         });
-        let connection = self.connector.connect_with(sentinel, Purpose::Sentinel, config, deadline).await?;
+        let connect = self.connector.connect_with(sentinel, Purpose::Sentinel, config, deadline);
+        let connection = connect.await.map_err(|failure| of_sentinel(sentinel, failure))?;
         let mut subscriber = MultiplexedConnection::clone(&connection);
         let subscribed = match timeout_at(deadline, subscriber.subscribe(CHANNEL)).await {
             Ok(subscribed) => subscribed.map_err(|error| self.connector.connection_failure(sentinel, error)),

@@ -18,8 +18,9 @@ use crate::{
 /// Interval of requests to a Sentinel. A live master that is replaced keeps accepting checks for about this long after
 /// the new one is reported, and their charges are lost.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Consecutive rounds with too few answers after which that is logged.
+/// Consecutive rounds with too few answers after which that is logged, and again after each further minute.
 const SILENT_ROUNDS: u32 = 8;
+const ROUNDS_IN_A_MINUTE: u32 = 240;
 
 /// Most announced promotions waiting to be followed. The Sentinels together announce one at a time.
 const MAX_ANNOUNCED: usize = 4;
@@ -27,30 +28,33 @@ const MAX_ANNOUNCED: usize = 4;
 /// The master that a Sentinel last reported; `None`: no answer.
 type ReportedMaster = Option<Address>;
 
+/// A Sentinel's last answer; no failure before the first.
+type LastAnswer = Result<Address, Option<Failure>>;
+
 /// Polls all Sentinels for the master until dropped. Once a majority reports the same master and it accepts checks, it
 /// ends the connections of `pool` to all other servers: a failover of a live master (`SENTINEL FAILOVER`) leaves the
 /// old one writable for about ten seconds, and a partitioned Sentinel may report it for longer.
 ///
 /// An announced promotion is followed earlier, with checks paused for at most `pause`.
 pub async fn watch(sentinels: &Sentinels, pool: &Pool, pause: Duration) {
-    let reported: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
+    let answers: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::new(Err(None))).collect();
     let (announce, announced) = mpsc::channel(MAX_ANNOUNCED);
-    let poll = |(sentinel, reported)| sentinels.poll(sentinel, reported, &announce);
-    let asked = sentinels.addresses.iter().zip(&reported).map(poll);
+    let poll = |(sentinel, last)| sentinels.poll(sentinel, last, &announce);
+    let asked = sentinels.addresses.iter().zip(&answers).map(poll);
     tokio::join!(
         join_all(asked),
-        sentinels.switch_on_majority(&reported, pool),
+        sentinels.switch_on_majority(&answers, pool),
         sentinels.follow(announced, pool, pause)
     );
 }
 
 impl Sentinels {
     /// Polls one Sentinel.
-    async fn poll(&self, sentinel: &Address, reported: &Mutex<ReportedMaster>, announce: &mpsc::Sender<Promotion>) {
+    async fn poll(&self, sentinel: &Address, last: &Mutex<LastAnswer>, announce: &mpsc::Sender<Promotion>) {
         let (mut idle, mut logged) = (None, None);
         loop {
             let answer = self.poll_once(&mut idle, &mut logged, sentinel, announce).await;
-            *reported.lock() = answer.ok();
+            *last.lock() = answer.map_err(Some);
             sleep(POLL_INTERVAL).await;
         }
     }
@@ -85,15 +89,14 @@ impl Sentinels {
         Ok(master)
     }
 
-    async fn switch_on_majority(&self, reported: &[Mutex<ReportedMaster>], pool: &Pool) {
+    async fn switch_on_majority(&self, answers: &[Mutex<LastAnswer>], pool: &Pool) {
         let (mut silent, mut logged) = (0, None);
         loop {
             sleep(POLL_INTERVAL).await;
-            let resolve = |(sentinel, reported): (&Address, &Mutex<ReportedMaster>)| {
-                reported.lock().clone().map(|it| self.resolve(sentinel, it))
-            };
-            let reported: Vec<ReportedMaster> = zip(&self.addresses, reported).map(resolve).collect();
-            self.log_silence(&reported, &mut silent);
+            let answers: Vec<LastAnswer> = answers.iter().map(|last| last.lock().clone()).collect();
+            self.log_silence(&answers, &mut silent);
+            let resolve = |(sentinel, last): (&Address, LastAnswer)| Some(self.resolve(sentinel, last.ok()?));
+            let reported: Vec<ReportedMaster> = zip(&self.addresses, answers).map(resolve).collect();
             let Some(master) = majority(&reported) else { continue };
             // Only once it accepts checks: charges at the old master are better than failing checks.
             if pool.connects_to_other(master)
@@ -132,24 +135,32 @@ impl Sentinels {
         }
     }
 
-    fn log_silence(&self, reported: &[ReportedMaster], silent: &mut u32) {
-        let answered = reported.iter().flatten().count();
-        if 2 * answered > reported.len() {
+    fn log_silence(&self, answers: &[LastAnswer], silent: &mut u32) {
+        let (master, of, answered) = (&self.master, answers.len(), answers.iter().flatten().count());
+        if 2 * answered > of {
             if *silent >= SILENT_ROUNDS {
-                info!(master = self.master, answered, "enough Sentinels answer again");
+                info!(master, answered, "enough Sentinels answer again");
             }
             *silent = 0;
             return;
         }
         *silent = silent.saturating_add(1);
-        if *silent == SILENT_ROUNDS {
-            let of = reported.len();
+        if is_logged(*silent) {
+            let failure = answers.iter().find_map(|last| last.as_ref().err()?.as_ref());
             warn!(
-                master = self.master,
-                answered, of, "too few Sentinels answer: a master that is replaced would not be noticed"
+                master,
+                answered,
+                of,
+                error = failure.map(tracing::field::display),
+                "too few Sentinels answer: a master that is replaced would not be noticed"
             );
         }
     }
+}
+
+/// Whether that many rounds with too few answers are logged.
+fn is_logged(silent: u32) -> bool {
+    silent.checked_sub(SILENT_ROUNDS).is_some_and(|further| further.is_multiple_of(ROUNDS_IN_A_MINUTE))
 }
 
 /// Returns the master reported by more than half of the Sentinels.
@@ -184,5 +195,11 @@ mod tests {
         ] {
             assert_eq!(majority(&reported(ports)).cloned(), reported(&[named]).remove(0), "{ports:?}");
         }
+    }
+
+    #[test]
+    fn silence_is_logged_after_two_seconds_and_each_minute() {
+        let seconds: Vec<_> = (0..1_000).filter(|silent| is_logged(*silent)).map(|silent| silent / 4).collect();
+        assert_eq!(seconds, [2, 62, 122, 182, 242]);
     }
 }
