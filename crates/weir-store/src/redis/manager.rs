@@ -10,7 +10,10 @@ use deadpool_redis::redis::{
     AsyncConnectionConfig, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     RedisError, RedisResult, aio::MultiplexedConnection,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task_local,
+};
 use tokio_rustls::{
     TlsConnector,
     rustls::{self, CertificateError, ClientConfig, pki_types::ServerName},
@@ -23,6 +26,16 @@ use crate::{
     url::{Address, Credentials},
 };
 use weir_settings::tls::server_name;
+
+task_local! {
+    /// Set while no connection may be opened.
+    static IDLE_ONLY: ();
+}
+
+/// Runs `get`, in which no connection is opened.
+pub(super) fn idle_only<T>(get: impl Future<Output = T>) -> impl Future<Output = T> {
+    IDLE_ONLY.scope((), get)
+}
 
 /// A connection, which is closed when this value is dropped.
 pub struct Connection {
@@ -99,6 +112,9 @@ impl managed::Manager for Manager {
     type Error = RedisError;
 
     async fn create(&self) -> RedisResult<Connection> {
+        if IDLE_ONLY.try_with(|()| ()).is_ok() {
+            return Err((ErrorKind::Client, "no connection is idle").into());
+        }
         let stream = self.platform.connect(&self.address).await?;
         match &self.tls {
             None => self.authenticate(stream).await,

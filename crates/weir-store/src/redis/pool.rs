@@ -32,7 +32,7 @@ use tracing::{info, warn};
 use super::{
     connector::{Connector, Purpose, Secrets},
     eviction::EvictionLog,
-    manager::{Connection, Manager},
+    manager::{Connection, Manager, idle_only},
     probe::ProbeKey,
     sentinel::Sentinels,
 };
@@ -124,11 +124,11 @@ impl Pool {
         if epoch.pool.status().available == 0 {
             return None;
         }
-        // Must not open a connection: that first requires reading the files and asking Sentinel.
-        let timeouts = Timeouts { wait: Some(Duration::ZERO), create: Some(Duration::ZERO), recycle: None };
+        let timeouts = Timeouts { wait: Some(Duration::ZERO), ..Timeouts::default() };
         let disconnections = epoch.disconnections();
         let deadline = Instant::now() + self.ping_timeout;
-        let get = epoch.pool.timeout_get(&timeouts);
+        // To open a connection, the files must be read and Sentinel asked before.
+        let get = idle_only(epoch.pool.timeout_get(&timeouts));
         let connection = self.connector.in_time(&epoch.address, deadline, get).await.ok()?;
         Some(Pooled { connection, epoch, disconnections }).filter(Pooled::is_usable)
     }

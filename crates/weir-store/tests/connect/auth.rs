@@ -1,6 +1,6 @@
 //! Authentication to Redis: passwords, users, password files that change, and the required ACL permissions.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use weir_store::{failure::ErrorCode, redis::settings::RedisSettings};
 
@@ -110,5 +110,23 @@ async fn a_password_file_is_read_for_each_connection() {
         let failure = refused(&server.url(""), &settings).await;
         assert_eq!(failure.kind(), "connect");
         assert!(failure.to_string().contains(expected), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn no_connection_is_opened_with_an_earlier_password() {
+    let server = Server::unix(&["requirepass first"]);
+    let file = server.path("password");
+    let pool = pool(&server.url(""), &RedisSettings { password_file: file.clone(), ..patient() }, 1);
+    // Several times, since a connection would have to be made within a millisecond.
+    for _ in 0..20 {
+        fs::write(&file, "first").expect("written");
+        drop(pool.get().await.expect("the password is right"));
+        fs::write(&file, "").expect("written");
+        server.run("CLIENT KILL TYPE normal SKIPME yes");
+        // Then the idle connection is known to be closed.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let failure = pool.get().await.err().expect("no password");
+        assert!(failure.to_string().contains("empty"), "{failure}");
     }
 }
