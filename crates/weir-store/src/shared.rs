@@ -117,10 +117,11 @@ impl SharedStore {
         while charges.keys() > 0 && self.redis.is_up() && tokio::time::Instant::now() < deadline {
             sleep(SHUTDOWN_CHARGE_POLL).await;
         }
-        let units = charges.give_all_up();
-        if units > 0 {
+        let (units, in_flight) = charges.give_all_up();
+        if units + in_flight > 0 {
             warn!(
                 units,
+                in_flight,
                 "the store is not charged for units that were admitted during its outage: the service ends before it"
             );
         }

@@ -59,6 +59,8 @@ pub struct OutageCharges {
     max_keys: usize,
     /// Pending levels and those in flight, each counted by its size.
     keys: AtomicUsize,
+    /// Units in flight to the store; `None` once all units are given up.
+    in_flight: Mutex<Option<u64>>,
     arrived: Notify,
     outcomes: [AtomicU64; ChargeOutcome::ALL.len()],
 }
@@ -80,6 +82,7 @@ impl OutageCharges {
             clock: Box::new(clock),
             max_keys: settings.max_keys,
             keys: AtomicUsize::new(0),
+            in_flight: Mutex::new(Some(0)),
             arrived: Notify::new(),
             outcomes: Default::default(),
         }
@@ -168,12 +171,23 @@ impl OutageCharges {
     /// Takes the units of a level to charge them.
     pub(crate) fn take(&self, shard: usize, name: Box<[u8]>) -> Option<Due> {
         let mut shard = self.shards[shard].lock();
+        let mut in_flight = self.in_flight.lock();
+        let in_flight = in_flight.as_mut()?;
         let (name, entry) = shard.entries.remove_entry(&name)?;
+        *in_flight += entry.units;
         Some(Due { units: entry.counting(self.clock.now()), name, entry, resets: shard.resets })
+    }
+
+    /// Whether units that were in flight are still to be accounted for.
+    fn lands(&self, due: &Due) -> bool {
+        self.in_flight.lock().as_mut().map(|units| *units -= due.entry.units).is_some()
     }
 
     /// Records that the store charged `units`; the rest no longer counted or did not fit.
     pub(crate) fn charged(&self, due: &Due, units: u64) {
+        if !self.lands(due) {
+            return;
+        }
         self.count(ChargeOutcome::Charged, units);
         self.count(ChargeOutcome::Drained, due.entry.units.saturating_sub(units));
         self.keys.fetch_sub(due.entry.size, Ordering::Relaxed);
@@ -181,6 +195,12 @@ impl OutageCharges {
 
     /// Drops units that will not be charged, with the reason.
     pub(crate) fn give_up(&self, due: &Due, outcome: ChargeOutcome) {
+        if self.lands(due) {
+            self.drop_due(due, outcome);
+        }
+    }
+
+    fn drop_due(&self, due: &Due, outcome: ChargeOutcome) {
         self.count(outcome, due.entry.units);
         self.keys.fetch_sub(due.entry.size, Ordering::Relaxed);
     }
@@ -189,8 +209,11 @@ impl OutageCharges {
     /// concerned them.
     pub(crate) fn put_back(&self, due: Due) {
         let mut shard = self.shards[self.shard_of(&due.name)].lock();
+        if !self.lands(&due) {
+            return;
+        }
         if due.resets != shard.resets {
-            return self.give_up(&due, ChargeOutcome::Reset);
+            return self.drop_due(&due, ChargeOutcome::Reset);
         }
         let size = due.entry.size;
         match shard.entries.entry(due.name) {
@@ -224,11 +247,13 @@ impl OutageCharges {
         });
     }
 
-    /// Drops all units at shutdown. Returns how many.
-    pub(crate) fn give_all_up(&self) -> u64 {
+    /// Drops all units at shutdown, also those in flight, which the store may charge. Returns the numbers of both.
+    pub(crate) fn give_all_up(&self) -> (u64, u64) {
         let before = self.units(ChargeOutcome::Shutdown);
+        let in_flight = self.in_flight.lock().take().unwrap_or_default();
+        self.count(ChargeOutcome::Unknown, in_flight);
         self.drop_where(ChargeOutcome::Shutdown, |_, _| true);
-        self.units(ChargeOutcome::Shutdown) - before
+        (self.units(ChargeOutcome::Shutdown) - before, in_flight)
     }
 
     fn drop_where(&self, outcome: ChargeOutcome, mut is_dropped: impl FnMut(&[u8], &Entry) -> bool) {

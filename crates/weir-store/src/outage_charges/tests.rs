@@ -149,7 +149,7 @@ fn large_states_count_as_several_keys() {
     let log = limit("log", "sliding_log", &[("count", "640"), ("period", "1h")]);
     scene.admit_under(&key(&["user"]), &[&log], 1, &[Fate::NotCharged]);
     assert_eq!(scene.charges.keys(), 11);
-    assert_eq!(scene.charges.give_all_up(), 1);
+    assert_eq!(scene.charges.give_all_up(), (1, 0));
     assert_eq!((scene.charges.keys(), scene.units(ChargeOutcome::Shutdown)), (0, 1));
 }
 
@@ -194,4 +194,21 @@ fn limits_that_are_in_force_no_more_are_dropped() {
     scene.admit_under(&alex, &[&old, &kept, &spec], 2, &[Fate::NotCharged; 3]);
     scene.charges.retain(|domain, name, ident| (domain, name, ident) == (&[0][..], "kept", kept.ident()));
     assert_eq!((scene.due(), scene.units(ChargeOutcome::Policy)), (vec![2, 2], 2), "a request's own limit stays");
+}
+
+#[test]
+fn units_in_flight_at_the_end_are_counted_once() {
+    let scene = Scene::new(PLENTY);
+    for user in ["a", "b", "c"] {
+        scene.admit(&["user", user], 2);
+    }
+    let mut due = scene.take();
+    scene.admit(&["user", "d"], 3);
+    scene.charges.charged(&due.remove(0), 2);
+    assert_eq!(scene.charges.give_all_up(), (3, 4));
+    scene.charges.charged(&due.remove(0), 2);
+    scene.charges.put_back(due.remove(0));
+    assert!(scene.due().is_empty(), "nothing is stored any more");
+    let units = [ChargeOutcome::Charged, ChargeOutcome::Shutdown, ChargeOutcome::Unknown].map(|it| scene.units(it));
+    assert_eq!(units, [2, 3, 4]);
 }
