@@ -138,7 +138,10 @@ async fn healthcheck(State(admin): State<HealthAndMetrics>) -> impl IntoResponse
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{atomic::AtomicUsize, mpsc};
+    use std::{
+        sync::{atomic::AtomicUsize, mpsc},
+        time::Duration,
+    };
 
     use axum::{body::Body, http::Request};
     use futures_util::future::join_all;
@@ -155,7 +158,7 @@ mod tests {
             let made = Arc::clone(&made);
             move |_: &Metrics| {
                 made.fetch_add(1, Ordering::Relaxed);
-                begins.lock().recv().expect("it begins");
+                begins.lock().recv_timeout(Duration::from_secs(60)).expect("it begins");
             }
         };
         let routes = HealthAndMetrics::new(Metrics::new(), false, refresh).routes();

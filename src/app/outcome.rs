@@ -75,4 +75,18 @@ mod tests {
         assert!(error.is_panic());
         tasks.abort_all();
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_among_any_of_the_tasks_is_noticed() {
+        for place in 0..3 {
+            let mut sets: [JoinSet<()>; 3] = Default::default();
+            for (number, tasks) in sets.iter_mut().enumerate() {
+                let port = tokio::spawn(async move { assert!(number != place, "a fault") });
+                tasks.spawn(needed(port));
+                tasks.spawn(pending());
+            }
+            let [one, two, three] = &mut sets;
+            timeout(Duration::from_secs(1), panicked([one, two, three], None)).await.expect("it is noticed");
+        }
+    }
 }

@@ -38,9 +38,13 @@ impl<'a, T: Default, F: Fill<'a, T>> PendingCheck<'_, 'a, T, F> {
 }
 
 /// Awaits the store's verdict. If the store is down and `on_store_failure` is `error`, counts the request as degraded,
-/// unless it is a dry run. Counts a request whose call ends before.
+/// unless it is a dry run. Counts a request whose call ends before, with the same exception.
 pub(super) async fn verdict(store: &dyn Remote, plan: &Plan<'_>, handle: &PolicyHandle) -> Result<Verdict, CheckError> {
-    let abandoned = scopeguard::guard((), |()| handle.counters.abandoned(plan.domain));
+    let abandoned = scopeguard::guard((), |()| {
+        if !plan.dry_run {
+            handle.counters.abandoned(plan.domain);
+        }
+    });
     let verdict = store.verdict(plan).await;
     ScopeGuard::into_inner(abandoned);
     verdict.map_err(|error| {

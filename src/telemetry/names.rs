@@ -51,8 +51,8 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
     ),
     (
         ABANDONED,
-        "Checks whose call ended before the shared store answered, as its deadline passed or its client hung up, by domain. \
-         They may be charged, and no other counter of checks has them.",
+        "Checks, and calls about reservations, that ended before the shared store answered, as their deadline passed or \
+         their client hung up, by domain. They may be charged, and no other counter of checks has them.",
     ),
     (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
     (OVERRIDDEN, "Checks on which an override acted, by domain and change (factor, limits, unlimited, shadow, ban)."),

@@ -113,8 +113,8 @@ const NEAR_CACHE: usize = 5;
 pub(super) const OF_LIMIT: usize = 6;
 
 /// The indexes of the counters of a domain: checks by transport and outcome, degraded checks by rule, unmatched checks,
-/// dry runs, repeated requests, abandoned checks, overridden checks by change, calls about reservations, their units, requests about
-/// leases, and their units: granted, spent, returned, burnt.
+/// dry runs, repeated requests, abandoned checks, overridden checks by change, calls about reservations, their units,
+/// requests about leases, and their units: granted, spent, returned, burnt.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;

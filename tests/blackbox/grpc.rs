@@ -8,7 +8,7 @@ use prost::Message;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use weir::{
-    proto::{CheckBatchRequest, CheckRequest, CheckResponse, ResetRequest, ResetResponse},
+    proto::{CheckBatchRequest, CheckRequest, CheckResponse, EndOverrideRequest, ResetRequest, ResetResponse},
     transport::routes::path,
 };
 use weir_test_redis::{Options, Server as Redis};
@@ -184,18 +184,23 @@ async fn a_call_that_waits_for_the_store_ends_at_its_deadline() {
     redis.pause();
     let batch = CheckBatchRequest { checks: vec![alex(); 3] };
     for (path, body) in [(path::CHECK, message(&alex())), (path::CHECK_BATCH, message(&batch))] {
-        let late = plain.call(path, &[("grpc-timeout", "50m")], body).await;
+        let late = plain.call(path, &[("grpc-timeout", "500m")], body).await;
         assert_eq!((late.code(), late.is_head_alone), (Code::DeadlineExceeded, true), "{late:?}");
     }
-    let stream = plain.call(path::CHECK_STREAM, &[("grpc-timeout", "50m")], message(&alex())).await;
+    let stream = plain.call(path::CHECK_STREAM, &[("grpc-timeout", "500m")], message(&alex())).await;
     assert_eq!((stream.code(), stream.body.len()), (Code::DeadlineExceeded, 0), "{stream:?}");
     let abandoned = || server.metric("weir_abandoned_checks_total{domain=\"default\"}");
     eventually_async("each check is counted", async || (abandoned() == 5.0).then_some(())).await;
     let reset = message(&ResetRequest { key: alex().key, ..ResetRequest::default() });
-    let late = plain.call(path::RESET, &[("grpc-timeout", "50m")], reset).await;
+    let late = plain.call(path::RESET, &[("grpc-timeout", "500m")], reset).await;
     assert_eq!(late.code(), Code::DeadlineExceeded);
     let audited = |line: &String| line.contains("weir::audit") && line.contains("the call ended before the store");
     eventually_async("the reset is audited", async || server.log().iter().any(audited).then_some(())).await;
+    let end = message(&EndOverrideRequest { key: alex().key, ..EndOverrideRequest::default() });
+    let late = plain.call("/weir.v1.Admin/EndOverride", &[("grpc-timeout", "500m")], end).await;
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late:?}");
+    let audited = |line: &String| line.contains("weir::audit") && line.contains("the override may change yet");
+    eventually_async("the override is audited", async || server.log().iter().any(audited).then_some(())).await;
     redis.resume();
 }
 

@@ -143,7 +143,7 @@ mod tests {
         for kind in [RuntimeKind::PerCore, RuntimeKind::MultiThread] {
             let workers = Workers::start("test", 1, kind).expect("a thread");
             let (release, blocks) = mpsc::channel::<()>();
-            workers.handles()[0].runtime().spawn_blocking(move || blocks.recv());
+            workers.handles()[0].runtime().spawn_blocking(move || blocks.recv_timeout(Duration::from_secs(60)));
             workers.stop();
             release.send(()).expect("it still waits");
         }

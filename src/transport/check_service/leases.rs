@@ -69,10 +69,15 @@ impl<S: Store> CheckService<S> {
         // A client that knows no generation has nothing to give back.
         let given_back = if leasable.is_err() && generation > 0 && (kept, want) == (0, 0) {
             let renewal = Renewal { id, sequence, spent, kept, want, ttl: SECOND };
-            self.limiter.give_back(&handle, &request, &renewal).await.map_err(|error| {
-                handle.counters.lease(domain, LeaseCall::Lost, None);
-                Rejected::from(error).in_field("check")
-            })?
+            match self.limiter.give_back(&handle, &request, &renewal).await {
+                Ok(grant) => grant,
+                Err(error) if request.cost == 0 => {
+                    handle.counters.lease(domain, LeaseCall::Lost, None);
+                    return Err(Rejected::from(error).in_field("check"));
+                }
+                // The check beside it is decided nevertheless.
+                Err(_) => None,
+            }
         } else {
             None
         };

@@ -19,16 +19,17 @@ use futures_util::{
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
-use weir_server::Permit;
+use weir_server::{Connected, Overload, Permit, UnreadAnswer};
 use weir_store::Store;
 use weir_telemetry::request::carried;
 
-use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, messages::Messages};
+use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, messages::Messages, streaming::PIECE_BYTES};
 use crate::{
     telemetry::Transport,
     transport::{
         check_service::{CheckService, PendingAnswer},
         incomplete_calls::PREFIX_BYTES,
+        status::Rejected,
     },
 };
 
@@ -98,12 +99,16 @@ impl<S: Store> MessageHandler for Checks<S> {
     }
 }
 
+/// An answer in its turn, counted as unread until HTTP/2 takes it.
+type Held = (BytesMut, Arc<UnreadAnswer>);
+
 pub(super) struct Answers<M, H: MessageHandler> {
     /// `None` once they have ended.
     messages: Option<Messages<M>>,
     handler: H,
     /// In the order of their checks; empty if none waits.
-    in_flight: FuturesOrdered<BoxFuture<'static, BytesMut>>,
+    in_flight: FuturesOrdered<BoxFuture<'static, Result<Held, Overload>>>,
+    connected: Arc<Connected>,
     /// The error that the stream ends with, if any.
     error: Option<Status>,
     /// Ends the stream, whatever is in flight.
@@ -140,11 +145,12 @@ where
     H: MessageHandler,
 {
     /// Returns the answers to these messages until the `deadline`, each started by the `handler`.
-    pub(super) fn new(messages: Messages<M>, handler: H, deadline: Option<Deadline>) -> Self {
+    pub(super) fn new(messages: Messages<M>, handler: H, connected: Connected, deadline: Option<Deadline>) -> Self {
         Self {
             messages: Some(messages),
             handler,
             in_flight: FuturesOrdered::new(),
+            connected: Arc::new(connected),
             error: None,
             deadline: deadline.map(|deadline| deadline.passed().boxed()),
             burst: None,
@@ -174,11 +180,11 @@ where
                 if self.in_flight.is_empty() {
                     return Some(answer);
                 }
-                future::ready(answer).boxed()
+                future::ready(held(answer, &self.connected)).boxed()
             }
             PendingAnswer::Waiting(answer) => {
                 self.end_burst();
-                spawned(answer)
+                spawned(answer, Arc::clone(&self.connected))
             }
         };
         self.in_flight.push_back(waiting);
@@ -186,10 +192,23 @@ where
     }
 }
 
-/// Starts to answer in a task of its own, which ends when the result is dropped. The stream of a client that does not read
+fn held(answer: BytesMut, connected: &Connected) -> Result<Held, Overload> {
+    let unread = connected.unread(answer.len() + PIECE_BYTES)?;
+    Ok((answer, unread))
+}
+
+/// Starts to answer, in a task of its own that ends when the result is dropped. The stream of a client that does not read
 /// is not polled, and would keep the permits of checks that the store has decided.
-fn spawned(answer: BoxFuture<'static, BytesMut>) -> BoxFuture<'static, BytesMut> {
-    let task = AbortOnDropHandle::new(tokio::spawn(carried(answer)));
+fn spawned(
+    mut answer: BoxFuture<'static, BytesMut>,
+    connected: Arc<Connected>,
+) -> BoxFuture<'static, Result<Held, Overload>> {
+    // First polled here, so that the checks of a stream reach the store in their order.
+    if let Some(answer) = (&mut answer).now_or_never() {
+        return future::ready(held(answer, &connected)).boxed();
+    }
+    let answered = async move { held(answer.await, &connected) };
+    let task = AbortOnDropHandle::new(tokio::spawn(carried(answered)));
     let answered = async {
         match task.await.map_err(JoinError::try_into_panic) {
             Ok(answer) => answer,
@@ -234,7 +253,12 @@ where
         }
         this.end_burst();
         match ready!(this.in_flight.poll_next_unpin(cx)) {
-            Some(answer) => Poll::Ready(Some(Ok(answer))),
+            Some(Ok((answer, _unread))) => Poll::Ready(Some(Ok(answer))),
+            Some(Err(overload)) => {
+                (this.messages, this.error) = (None, None);
+                this.in_flight.clear();
+                Poll::Ready(Some(Err(Rejected::from(overload).into())))
+            }
             None if this.messages.is_some() => Poll::Pending,
             None => Poll::Ready(this.error.take().map(Err)),
         }

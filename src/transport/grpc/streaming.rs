@@ -26,7 +26,7 @@ use super::{
 use crate::transport::{authentication::ClientName, incomplete_calls::Expected, rlqs::Session, status::Rejected};
 
 /// Memory that a piece of answers takes besides its bytes until it is sent.
-const PIECE_BYTES: usize = 256;
+pub(super) const PIECE_BYTES: usize = 256;
 
 impl<S: Store> Calls<S> {
     /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit and its client.
@@ -56,7 +56,12 @@ impl<S: Store> Calls<S> {
     pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let answers = |messages: Messages<_>, permit, _| {
             let checks = Checks::new(self.port.service.clone(), permit);
-            Answers::new(messages.bound_large_messages(self.connected.clone()), checks, deadline)
+            Answers::new(
+                messages.bound_large_messages(self.connected.clone()),
+                checks,
+                self.connected.clone(),
+                deadline,
+            )
         };
         self.stream(request, None, answers).await
     }
@@ -64,7 +69,12 @@ impl<S: Store> Calls<S> {
     pub(super) async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let answers = |messages: Messages<_>, permit, client| {
             let handler = lease::handler(self.port.service.clone(), client, permit);
-            Answers::new(messages.bound_large_messages(self.connected.clone()), handler, deadline)
+            Answers::new(
+                messages.bound_large_messages(self.connected.clone()),
+                handler,
+                self.connected.clone(),
+                deadline,
+            )
         };
         self.stream(request, None, answers).await
     }

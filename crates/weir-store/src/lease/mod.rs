@@ -274,7 +274,7 @@ impl Leases {
                 units = units.saturating_sub(given_back.unwrap_or_default());
             }
         }
-        if units > 0 {
+        if left > 0 && units > 0 {
             warn!(leases = left, units, "leased units may count as spent: the store did not take them back in time");
         }
     }

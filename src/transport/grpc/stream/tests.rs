@@ -1,8 +1,9 @@
-use std::{cell::RefCell, collections::VecDeque, num::NonZeroU32, rc::Rc, task::Waker};
+use std::{cell::RefCell, collections::VecDeque, num::NonZeroU32, rc::Rc, task::Waker, time::Duration};
 
 use futures_util::stream;
 use hyper::{HeaderMap, header::HeaderValue};
-use tokio::{sync::oneshot, task::yield_now};
+use parking_lot::Mutex;
+use tokio::{sync::oneshot, task::yield_now, time::timeout};
 use tonic::Code;
 use weir_core::domain::time::DAY;
 use weir_server::{CloseSignal, Drain, Pace, Rate};
@@ -41,6 +42,10 @@ fn open() -> CloseSignal {
     CloseSignal::new(Drain::default())
 }
 
+fn connected() -> Connected {
+    Connected::new(Drain::default())
+}
+
 fn messages<M: Stream<Item = Result<Bytes, Status>> + Unpin>(messages: M, close: CloseSignal) -> Messages<M> {
     Messages::new(messages, Termination::new(close, None, None), None)
 }
@@ -65,7 +70,7 @@ async fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
         }
     };
     let numbers = stream::iter((0..=u8::MAX).map(|number| Ok(Bytes::copy_from_slice(&[number]))));
-    let mut answers = Answers::new(messages(numbers, open()), handler, None);
+    let mut answers = Answers::new(messages(numbers, open()), handler, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
     let waiting = || begun.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
     let expected = |most: u8| (0..most).filter(|number| number % 10 != 9).collect::<Vec<_>>();
@@ -91,7 +96,7 @@ async fn a_stream_ends_with_its_client_or_an_undecodable_message() {
     let two = [Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))];
     let too_long = Err(Status::out_of_range("too long"));
     let read = |all: Vec<_>| {
-        let mut answers = Answers::new(messages(stream::iter(all), open()), echo, None);
+        let mut answers = Answers::new(messages(stream::iter(all), open()), echo, connected(), None);
         assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("b")));
         answers
     };
@@ -104,8 +109,8 @@ async fn a_stream_ends_with_its_client_or_an_undecodable_message() {
 #[tokio::test]
 async fn idle_and_busy_streams_end_when_the_connection_closes() {
     let close = open();
-    let mut silent = Answers::new(messages(stream::pending(), close.clone()), echo, None);
-    let mut busy = Answers::new(messages(endless(), close.clone()), echo, None);
+    let mut silent = Answers::new(messages(stream::pending(), close.clone()), echo, connected(), None);
+    let mut busy = Answers::new(messages(endless(), close.clone()), echo, connected(), None);
     assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Pending, ready("a")));
     close.close();
     assert_eq!((next(&mut silent), next(&mut busy)), (ended(Code::Unavailable), ended(Code::Unavailable)));
@@ -122,7 +127,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
         PendingAnswer::Waiting(async { receiver.await.unwrap() }.boxed())
     };
     let one = stream::iter([Ok(Bytes::new())]).chain(stream::pending());
-    let mut answers = Answers::new(messages(one, close.clone()), wait, None);
+    let mut answers = Answers::new(messages(one, close.clone()), wait, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
     close.close();
     assert_eq!(next(&mut answers), Poll::Pending);
@@ -144,9 +149,30 @@ async fn checks_are_decided_while_the_client_does_not_read() {
         };
         PendingAnswer::Waiting(answer.boxed())
     };
-    let mut answers = Answers::new(messages(stream::iter([Ok(Bytes::new())]), open()), wait, None);
+    let mut answers = Answers::new(messages(stream::iter([Ok(Bytes::new())]), open()), wait, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
-    is_decided.await.expect("decided, though the stream is not polled");
+    let decided = timeout(Duration::from_secs(60), is_decided).await;
+    decided.expect("decided, though the stream is not polled").expect("told");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_are_started_in_their_order() {
+    let started = Arc::new(Mutex::new(Vec::new()));
+    let handler = {
+        let started = Arc::clone(&started);
+        move |message: Bytes| {
+            let started = Arc::clone(&started);
+            let answer = async move {
+                started.lock().push(message[0]);
+                future::pending().await
+            };
+            PendingAnswer::Waiting(answer.boxed())
+        }
+    };
+    let numbers = (0..MAX_IN_FLIGHT as u8).map(|number| Ok(Bytes::copy_from_slice(&[number])));
+    let numbers = messages(stream::iter(numbers.collect::<Vec<_>>()), open());
+    assert_eq!(next(&mut Answers::new(numbers, handler, connected(), None)), Poll::Pending);
+    assert_eq!(*started.lock(), (0..MAX_IN_FLIGHT as u8).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -155,11 +181,11 @@ async fn idle_and_busy_streams_end_at_their_deadline() {
     let deadline = Deadline::of(&timeout);
     let waiting = |_| PendingAnswer::Waiting(future::pending().boxed());
     let one = stream::iter([Ok(Bytes::new())]);
-    let mut waiting = Answers::new(messages(one, open()), waiting, deadline);
+    let mut waiting = Answers::new(messages(one, open()), waiting, connected(), deadline);
     assert_eq!(waiting.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
-    let mut silent = Answers::new(messages(stream::pending(), open()), echo, deadline);
+    let mut silent = Answers::new(messages(stream::pending(), open()), echo, connected(), deadline);
     assert_eq!(silent.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
-    let mut busy = Answers::new(messages(endless(), open()), echo, deadline);
+    let mut busy = Answers::new(messages(endless(), open()), echo, connected(), deadline);
     let status = loop {
         match busy.next().await.unwrap() {
             Ok(_) => yield_now().await,
@@ -174,7 +200,7 @@ async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
     let (rate, close) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), open());
     let termination = Termination::new(close.clone(), None, None);
     let messages = Messages::new(endless(), termination, Some(Pace::new(Arc::new(rate))));
-    let mut answers = Answers::new(messages, echo, None);
+    let mut answers = Answers::new(messages, echo, connected(), None);
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("a")));
     assert_eq!(next(&mut answers), Poll::Pending);
     close.close();
@@ -199,14 +225,14 @@ async fn messages_that_are_answered_at_once_are_timed_together() {
     let timed = Rc::new(RefCell::new(Vec::new()));
     let read = |kinds: &'static [u8]| {
         let numbers = stream::iter(kinds.chunks(1).map(|kind| Ok(Bytes::from_static(kind))));
-        let mut answers = Answers::new(messages(numbers, open()), Timed(Rc::clone(&timed)), None);
+        let mut answers = Answers::new(messages(numbers, open()), Timed(Rc::clone(&timed)), connected(), None);
         while let Poll::Ready(Some(_)) = next(&mut answers) {}
         timed.take()
     };
     assert_eq!(read(&[1; 3]), [3], "until the messages end");
     assert_eq!(read(&[1; 6]), [4, 2], "until a frame is full");
     assert_eq!(read(&[1, 1, 0, 1]), [2, 1], "without those that wait");
-    let mut answers = Answers::new(messages(endless(), open()), Timed(Rc::clone(&timed)), None);
+    let mut answers = Answers::new(messages(endless(), open()), Timed(Rc::clone(&timed)), connected(), None);
     assert!(next(&mut answers).is_ready());
     drop(answers);
     assert_eq!(timed.take(), [1], "until the client goes");

@@ -63,10 +63,11 @@ fn the_settings_select_the_headers_and_their_names() {
     let settings = |headers| EnvoySettings {
         headers,
         limit_header: "X-Most".to_owned(),
+        remaining_header: "X-Left".to_owned(),
         reset_header: "X-Wait".to_owned(),
         ..EnvoySettings::default()
     };
-    let ours = "X-Most: 10\nRateLimit-Remaining: 9\nX-Wait: 3600";
+    let ours = "X-Most: 10\nX-Left: 9\nX-Wait: 3600";
     let draft = "ratelimit-policy: \"other\";q=10;w=3600\nratelimit: \"other\";r=9";
     for (headers, expected) in [
         (Headers::Off, String::new()),
