@@ -8,6 +8,7 @@ pub mod call;
 pub mod codec;
 mod deadline;
 mod health;
+mod in_flight;
 mod lease;
 mod messages;
 mod quota_stream;

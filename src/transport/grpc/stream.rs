@@ -3,7 +3,6 @@
 
 use std::{
     mem,
-    panic::resume_unwind,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -12,18 +11,14 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{
-    FutureExt, Stream, StreamExt,
+    FutureExt, Stream,
     future::{self, BoxFuture},
-    stream::FuturesOrdered,
 };
-use tokio::task::JoinError;
-use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
-use weir_server::{Connected, Overload, Permit, UnreadAnswer};
+use weir_server::{Connected, Permit};
 use weir_store::Store;
-use weir_telemetry::request::carried;
 
-use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, messages::Messages, streaming::PIECE_BYTES};
+use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, in_flight::InFlight, messages::Messages};
 use crate::{
     telemetry::Transport,
     transport::{
@@ -99,16 +94,12 @@ impl<S: Store> MessageHandler for Checks<S> {
     }
 }
 
-/// An answer in its turn, counted as unread until HTTP/2 takes it.
-type Held = (BytesMut, Arc<UnreadAnswer>);
-
 pub(super) struct Answers<M, H: MessageHandler> {
     /// `None` once they have ended.
     messages: Option<Messages<M>>,
     handler: H,
-    /// In the order of their checks; empty if none waits.
-    in_flight: FuturesOrdered<BoxFuture<'static, Result<Held, Overload>>>,
-    connected: Arc<Connected>,
+    /// Empty if none waits.
+    in_flight: InFlight,
     /// The error that the stream ends with, if any.
     error: Option<Status>,
     /// Ends the stream, whatever is in flight.
@@ -149,8 +140,7 @@ where
         Self {
             messages: Some(messages),
             handler,
-            in_flight: FuturesOrdered::new(),
-            connected: Arc::new(connected),
+            in_flight: InFlight::new(connected),
             error: None,
             deadline: deadline.map(|deadline| deadline.passed().boxed()),
             burst: None,
@@ -180,44 +170,16 @@ where
                 if self.in_flight.is_empty() {
                     return Some(answer);
                 }
-                future::ready(held(answer, &self.connected)).boxed()
+                future::ready(answer).boxed()
             }
             PendingAnswer::Waiting(answer) => {
                 self.end_burst();
-                spawned(answer, Arc::clone(&self.connected))
+                answer
             }
         };
-        self.in_flight.push_back(waiting);
+        self.in_flight.push(waiting);
         None
     }
-}
-
-fn held(answer: BytesMut, connected: &Connected) -> Result<Held, Overload> {
-    let unread = connected.unread(answer.len() + PIECE_BYTES)?;
-    Ok((answer, unread))
-}
-
-/// Starts to answer, in a task of its own that ends when the result is dropped. The stream of a client that does not read
-/// is not polled, and would keep the permits of checks that the store has decided.
-fn spawned(
-    mut answer: BoxFuture<'static, BytesMut>,
-    connected: Arc<Connected>,
-) -> BoxFuture<'static, Result<Held, Overload>> {
-    // First polled here, so that the checks of a stream reach the store in their order.
-    if let Some(answer) = (&mut answer).now_or_never() {
-        return future::ready(held(answer, &connected)).boxed();
-    }
-    let answered = async move { held(answer.await, &connected) };
-    let task = AbortOnDropHandle::new(tokio::spawn(carried(answered)));
-    let answered = async {
-        match task.await.map_err(JoinError::try_into_panic) {
-            Ok(answer) => answer,
-            Err(Ok(panic)) => resume_unwind(panic),
-            // The runtime ends.
-            Err(Err(_)) => future::pending().await,
-        }
-    };
-    answered.boxed()
 }
 
 impl<M, H> Stream for Answers<M, H>
@@ -252,8 +214,8 @@ where
             messages.read_ahead(cx);
         }
         this.end_burst();
-        match ready!(this.in_flight.poll_next_unpin(cx)) {
-            Some(Ok((answer, _unread))) => Poll::Ready(Some(Ok(answer))),
+        match ready!(this.in_flight.poll_next(cx)) {
+            Some(Ok(answer)) => Poll::Ready(Some(Ok(answer))),
             Some(Err(overload)) => {
                 (this.messages, this.error) = (None, None);
                 this.in_flight.clear();
