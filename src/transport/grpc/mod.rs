@@ -8,7 +8,6 @@ pub mod call;
 pub mod codec;
 mod deadline;
 mod health;
-mod in_flight;
 mod lease;
 mod messages;
 mod quota_stream;
@@ -18,6 +17,7 @@ mod settings;
 mod stream;
 mod streaming;
 mod termination;
+mod waiting;
 
 use std::{
     pin::pin,

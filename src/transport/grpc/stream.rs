@@ -18,7 +18,7 @@ use tonic::Status;
 use weir_server::{Connected, Permit};
 use weir_store::Store;
 
-use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, in_flight::InFlight, messages::Messages};
+use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, messages::Messages, waiting::WaitingAnswers};
 use crate::{
     telemetry::Transport,
     transport::{
@@ -99,7 +99,7 @@ pub(super) struct Answers<M, H: MessageHandler> {
     messages: Option<Messages<M>>,
     handler: H,
     /// Empty if none waits.
-    in_flight: InFlight,
+    in_flight: WaitingAnswers,
     /// The error that the stream ends with, if any.
     error: Option<Status>,
     /// Ends the stream, whatever is in flight.
@@ -140,7 +140,7 @@ where
         Self {
             messages: Some(messages),
             handler,
-            in_flight: InFlight::new(connected),
+            in_flight: WaitingAnswers::new(connected),
             error: None,
             deadline: deadline.map(|deadline| deadline.passed().boxed()),
             burst: None,

@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 use super::properties;
-use super::{Bounds, Given, LIST, ParamError, Parameter, Params};
+use super::{Bounds, FileParams, LIST, ParamError, Parameter, Params};
 
 /// One line of the list.
 pub struct Entry {
@@ -21,7 +21,7 @@ pub struct Entry {
     /// as the windows of one may end now).
     pub examples: &'static [&'static [(&'static str, &'static str)]],
     /// Parses the parameters; the error names the first field that is missing, unreadable or out of bounds.
-    pub parse: fn(&Given<'_>, &Bounds) -> Result<Params, ParamError>,
+    pub parse: fn(&FileParams<'_>, &Bounds) -> Result<Params, ParamError>,
     /// The spec for the properties.
     #[cfg(test)]
     pub(crate) spec: &'static properties::Spec,

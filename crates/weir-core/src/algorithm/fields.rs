@@ -3,7 +3,7 @@
 
 use super::{
     kinds::{Form, Kind},
-    params::{Bounds, Given, ParamError},
+    params::{Bounds, FileParams, ParamError},
 };
 
 /// A parameter in files.
@@ -39,7 +39,7 @@ pub trait FieldSet: Copy {
     ///
     /// # Errors
     /// [`ParamError`] for a field that is missing or unreadable.
-    fn from_file(named: &Given<'_>) -> Result<Self, ParamError>;
+    fn from_file(named: &FileParams<'_>) -> Result<Self, ParamError>;
 
     /// Checks each field separately.
     ///
@@ -84,7 +84,7 @@ macro_rules! fields {
                 vec![$(Parameter::of::<$kind>(stringify!($field), None$(.or(Some($default)))?)),+]
             }
 
-            fn from_file(named: &$crate::algorithm::Given<'_>) -> Result<Self, $crate::algorithm::ParamError> {
+            fn from_file(named: &$crate::algorithm::FileParams<'_>) -> Result<Self, $crate::algorithm::ParamError> {
                 use $crate::algorithm::fields::read;
                 Ok(Self { $($field: read::<$kind>(named, stringify!($field), None$(.or(Some($default)))?)?,)+ })
             }
@@ -155,7 +155,11 @@ pub(super) const fn unquoted(text: &'static str) -> &'static str {
 }
 
 /// Reads a field from a file.
-pub(super) fn read<K: Kind>(named: &Given<'_>, field: &str, default: Option<K::Value>) -> Result<K::Value, ParamError> {
+pub(super) fn read<K: Kind>(
+    named: &FileParams<'_>,
+    field: &str,
+    default: Option<K::Value>,
+) -> Result<K::Value, ParamError> {
     let value = named.iter().find(|(name, _)| *name == field).map(|(_, text)| K::read(text)).transpose();
     let value = value.map_err(|reason| ParamError::new(field, format!("{field}{reason}")))?;
     given::<K>(value, field, default)

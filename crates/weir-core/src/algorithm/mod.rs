@@ -33,7 +33,7 @@ pub use kinds::{Form, OnCheck};
 #[cfg(feature = "proto")]
 use message::messages;
 use params::MAX_PERIOD;
-pub use params::{Bounds, Given, ParamError};
+pub use params::{Bounds, FileParams, ParamError};
 pub use rate_bound::RateBound;
 pub use state::EncodedState;
 

@@ -58,7 +58,7 @@ impl ParamError {
 }
 
 /// Parameters of a limit, as a file names and writes them. The first of a name applies.
-pub type Given<'a> = [(&'a str, &'a str)];
+pub type FileParams<'a> = [(&'a str, &'a str)];
 
 /// Checks a period, 1 µs to the bound.
 ///

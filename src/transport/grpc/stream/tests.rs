@@ -3,10 +3,14 @@ use std::{cell::RefCell, collections::VecDeque, num::NonZeroU32, rc::Rc, task::W
 use futures_util::{StreamExt, stream};
 use hyper::{HeaderMap, header::HeaderValue};
 use parking_lot::Mutex;
-use tokio::{sync::oneshot, task::yield_now, time::timeout};
+use tokio::{
+    sync::oneshot,
+    task::yield_now,
+    time::{sleep, timeout},
+};
 use tonic::Code;
 use weir_core::domain::time::DAY;
-use weir_server::{CloseSignal, Drain, Pace, Rate};
+use weir_server::{CloseSignal, Drain, MAX_UNREAD_BYTES, Pace, Rate};
 
 use super::*;
 use crate::transport::grpc::{deadline::Deadline, termination::Termination};
@@ -150,6 +154,32 @@ async fn checks_are_decided_while_the_client_does_not_read() {
     assert_eq!(next(&mut answers), Poll::Pending);
     let decided = timeout(Duration::from_secs(60), is_decided).await;
     decided.expect("decided, though the stream is not polled").expect("told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_that_leaves_too_many_answers_unread() {
+    const LARGE: usize = 1 << 20;
+    let large = |_| {
+        PendingAnswer::Waiting(
+            async {
+                yield_now().await;
+                BytesMut::zeroed(LARGE)
+            }
+            .boxed(),
+        )
+    };
+    let mut answers = Answers::new(messages(endless(), open()), large, connected(), None);
+    assert_eq!(next(&mut answers), Poll::Pending);
+    sleep(Duration::from_secs(1)).await;
+    let mut held = 0;
+    let end = loop {
+        match next(&mut answers) {
+            Poll::Ready(Some(Ok(answer))) => held += answer.len(),
+            end => break end,
+        }
+    };
+    assert_eq!(end, ended(Code::ResourceExhausted));
+    assert!((LARGE..=MAX_UNREAD_BYTES).contains(&held), "{held}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,18 +5,18 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, ReflectMessage as _, Value};
 
 use crate::{
-    algorithm::{Bounds, Entry, Given, LIST, ParamError, Params, params::MAX_PERIOD},
+    algorithm::{Bounds, Entry, FileParams, LIST, ParamError, Params, params::MAX_PERIOD},
     domain::time::{SECOND, parse_duration},
     proto,
 };
 
 const BOUNDS: Bounds = Bounds { max_period: MAX_PERIOD };
 
-fn from_file(entry: &Entry, given: &Given<'_>) -> Result<Params, ParamError> {
+fn from_file(entry: &Entry, given: &FileParams<'_>) -> Result<Params, ParamError> {
     (entry.parse)(given, &BOUNDS)
 }
 
-fn from_message(entry: &Entry, given: &Given<'_>) -> Result<Params, ParamError> {
+fn from_message(entry: &Entry, given: &FileParams<'_>) -> Result<Params, ParamError> {
     let pool = DescriptorPool::decode(proto::DESCRIPTORS).unwrap();
     let mut limit = DynamicMessage::new(pool.get_message_by_name("weir.v1.Limit").unwrap());
     let field = limit.descriptor().get_field_by_name(entry.name).unwrap();
@@ -54,7 +54,7 @@ fn value(kind: &Kind, text: &str) -> Value {
 }
 
 /// Returns the parameters without one of the fields.
-fn without<'a>(given: &'a Given<'_>, field: &str) -> Vec<(&'a str, &'a str)> {
+fn without<'a>(given: &'a FileParams<'_>, field: &str) -> Vec<(&'a str, &'a str)> {
     given.iter().copied().filter(|(name, _)| *name != field).collect()
 }
 
@@ -83,7 +83,7 @@ fn a_missing_field_means_the_same_in_messages_and_files() {
 #[test]
 fn every_field_has_an_example_with_a_value_that_is_not_its_default() {
     for (entry, field) in list().flat_map(|entry| entry.fields.iter().map(move |field| (entry, field))) {
-        let says = |example: &Given<'_>| from_file(entry, &without(example, field)) != from_file(entry, example);
+        let says = |example: &FileParams<'_>| from_file(entry, &without(example, field)) != from_file(entry, example);
         assert!(entry.examples.iter().any(|example| says(example)), "{}: none says {field}", entry.name);
     }
 }
@@ -93,6 +93,6 @@ fn list() -> impl Iterator<Item = &'static Entry> {
     LIST.iter().filter(|entry| entry.name != "skeleton")
 }
 
-fn examples() -> impl Iterator<Item = (&'static Entry, &'static Given<'static>)> {
+fn examples() -> impl Iterator<Item = (&'static Entry, &'static FileParams<'static>)> {
     list().flat_map(|entry| entry.examples.iter().map(move |example| (entry, *example)))
 }

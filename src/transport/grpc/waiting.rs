@@ -1,4 +1,4 @@
-//! The checks of a stream that wait for the store. The stream drives them, and a task does while the client does not
+//! The answers of a stream that wait for the store. The stream drives them, and a task does while the client does not
 //! read: HTTP/2 polls no stream whose flow-control window is full, and the permits of its decided checks belong to
 //! others.
 
@@ -23,9 +23,9 @@ use super::streaming::PIECE_BYTES;
 /// Time without a poll after which the task drives the checks.
 const UNREAD_AFTER: Duration = Duration::from_millis(100);
 
-/// Checks in flight, in their order.
-pub(super) struct InFlight {
-    checks: Arc<Mutex<Checks>>,
+/// Answers that wait, in the order of their checks.
+pub(super) struct WaitingAnswers {
+    shared: Arc<Mutex<Shared>>,
     connected: Connected,
     /// The number of checks that are not answered, or whose answers are not taken.
     len: usize,
@@ -33,8 +33,9 @@ pub(super) struct InFlight {
     driver: Option<(AbortOnDropHandle<()>, Arc<Notify>)>,
 }
 
+/// State shared with the task.
 #[derive(Default)]
-struct Checks {
+struct Shared {
     waiting: FuturesOrdered<BoxFuture<'static, BytesMut>>,
     /// Answers to the checks before those, which the task has awaited; or why there was no room for one.
     unread: VecDeque<Result<(BytesMut, Arc<UnreadAnswer>), Overload>>,
@@ -43,10 +44,10 @@ struct Checks {
     stream: Option<Waker>,
 }
 
-impl InFlight {
+impl WaitingAnswers {
     /// Makes it without checks. Answers that the client does not read count for this connection.
     pub(super) fn new(connected: Connected) -> Self {
-        Self { checks: Arc::default(), connected, len: 0, driver: None }
+        Self { shared: Arc::default(), connected, len: 0, driver: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -62,20 +63,20 @@ impl InFlight {
         self.len += 1;
         let (_, began) = self.driver.get_or_insert_with(|| {
             let began = Arc::new(Notify::new());
-            let driving = drive(Arc::clone(&self.checks), self.connected.clone(), Arc::clone(&began));
+            let driving = drive(Arc::clone(&self.shared), self.connected.clone(), Arc::clone(&began));
             (AbortOnDropHandle::new(tokio::spawn(carried(driving))), began)
         });
-        let mut checks = self.checks.lock();
-        if checks.waiting.is_empty() {
+        let mut shared = self.shared.lock();
+        if shared.waiting.is_empty() {
             began.notify_one();
         }
-        checks.waiting.push_back(check);
+        shared.waiting.push_back(check);
     }
 
     /// Drops all checks.
     pub(super) fn clear(&mut self) {
         self.len = 0;
-        *self.checks.lock() = Checks::default();
+        *self.shared.lock() = Shared::default();
     }
 
     /// Returns the next answer; `None` without checks.
@@ -86,14 +87,14 @@ impl InFlight {
         if self.len == 0 {
             return Poll::Ready(None);
         }
-        let mut checks = self.checks.lock();
-        checks.was_polled = true;
-        let next = match checks.unread.pop_front() {
+        let mut shared = self.shared.lock();
+        shared.was_polled = true;
+        let next = match shared.unread.pop_front() {
             Some(unread) => Some(unread.map(|(answer, _)| answer)),
-            None => match checks.waiting.poll_next_unpin(cx) {
+            None => match shared.waiting.poll_next_unpin(cx) {
                 Poll::Ready(answer) => answer.map(Ok),
                 Poll::Pending => {
-                    checks.stream.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
+                    shared.stream.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
                     return Poll::Pending;
                 }
             },
@@ -104,21 +105,21 @@ impl InFlight {
 }
 
 /// Drives checks whenever their stream is not polled for [`UNREAD_AFTER`]. Waits while there are none.
-async fn drive(checks: Arc<Mutex<Checks>>, connected: Connected, began: Arc<Notify>) {
+async fn drive(shared: Arc<Mutex<Shared>>, connected: Connected, began: Arc<Notify>) {
     loop {
         began.notified().await;
         loop {
             sleep(UNREAD_AFTER).await;
-            let mut checks = checks.lock();
-            checks.drive(&connected);
-            if checks.waiting.is_empty() {
+            let mut shared = shared.lock();
+            shared.drive(&connected);
+            if shared.waiting.is_empty() {
                 break;
             }
         }
     }
 }
 
-impl Checks {
+impl Shared {
     fn drive(&mut self, connected: &Connected) {
         if mem::take(&mut self.was_polled) {
             return;
