@@ -379,14 +379,16 @@ fn many_leases_are_all_given_back_by_a_replica_that_stops() {
 #[test]
 fn a_replica_that_stops_says_what_it_cannot_give_back() {
     let redis = Redis::start(Options::socket());
-    let mut service = service_with_many_leases(&redis.url());
-    let (leases, held) = (service.metric("weir_leases"), service.metric(HELD));
+    let mut stops = service_with_many_leases(&redis.url());
     redis.pause();
-    service.signal(Signal::TERM);
-    assert_eq!(service.wait_for_end(), 0);
+    stops.signal(Signal::TERM);
+    assert_eq!(stops.wait_for_end(), 0);
     redis.resume();
-    let line = service.wait_for_log(NOT_GIVEN_BACK);
-    for (field, most) in [("leases", leases), ("units", held)] {
-        assert!(line[field].as_f64().is_some_and(|left| (1.0..=most).contains(&left)), "{line}, {most} {field}");
-    }
+    let line = stops.wait_for_log(NOT_GIVEN_BACK);
+    let stays = patient(&redis.url()).policy(&each_key()).start();
+    // Redis still runs what it had received when it was paused.
+    let missing = runtime().block_on(missing(&stays));
+    assert!(missing > 0, "all is given back");
+    assert!(line["units"].as_u64().is_some_and(|units| units >= missing), "{line}, {missing} missing");
+    assert!(line["leases"].as_u64().is_some_and(|leases| leases > 0), "{line}");
 }
