@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 servers.push(server(listen_beside_others(&args.listen)?, vec![worker], &args));
             }
         } else {
-            servers.push(server(Listener::bind(&args.listen).await?, workers.handles(), &args));
+            servers.push(server(workers.listen(&args.listen).await?, workers.handles(), &args));
         }
         println!("listening on {}", servers[0].listener.address());
         futures_util::future::join_all(servers.into_iter().map(Server::start)).await;

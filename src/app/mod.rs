@@ -167,7 +167,10 @@ impl App {
             .enabled
             .then(|| Explorer::new(Arc::clone(&limiter), quotas.clone(), settings.policy_rules(), sites.clone()));
         let http_service = with_permits(settings.http.max_concurrent_requests, &http_metrics);
-        let grpc_listener = listen("grpc.listen", &settings.grpc.listen).await?;
+        // Separate workers, so that HTTP load does not delay gRPC.
+        let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
+        let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
+        let grpc_listener = listen("grpc.listen", &settings.grpc.listen, &grpc_workers).await?;
         let replicas = Arc::new(ReplicaRegistry::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
         let operators = AdminService::new(Arc::clone(&limiter), Arc::clone(&replicas), Arc::clone(&overrides));
         let operators = Arc::new(operators);
@@ -178,9 +181,6 @@ impl App {
             Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, quotas.clone(), &grpc_metrics).await
         };
         let admits_local_operators = settings.admin == AdminRule::Local;
-        // Separate workers, so that HTTP load does not delay gRPC.
-        let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
-        let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc = Server {
             listener: grpc_listener,
             service: Arc::new(Guarded::new(
@@ -204,7 +204,7 @@ impl App {
             clients: security.clients(),
         };
         let http = Server {
-            listener: listen("http.listen", &settings.http.listen).await?,
+            listener: listen("http.listen", &settings.http.listen, &http_workers).await?,
             service: Arc::new(Guarded::new(
                 HttpRoutes::new(pages, settings.grpc.max_message_bytes, &http_metrics, Connected::new(drain.clone())),
                 security.authentication("http"),
@@ -231,7 +231,7 @@ impl App {
                 let port_metrics = ListenerMetrics::new(metrics.registry(), "metrics");
                 let pages = HttpRoutes::new(admin.clone().routes(), 0, &port_metrics, Connected::new(drain.clone()));
                 Some(Server {
-                    listener: listen("metrics.listen", &address).await?,
+                    listener: listen("metrics.listen", &address, &http_workers).await?,
                     service: Arc::new(Guarded::new(pages, None, None, Connected::new(drain.clone()), false)),
                     workers: http_workers.handles(),
                     settings: ConnectionSettings {
@@ -373,9 +373,9 @@ fn permits(setting: usize, is_shared: bool, metrics: &ListenerMetrics) -> Concur
     ConcurrencyLimit::new(count, Overload::Concurrency, metrics.too_many.clone())
 }
 
-async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {
+async fn listen(setting: &str, address: &Listen, workers: &Workers) -> Result<Listener, AppError> {
     let wrong = |cause| AppError::Listen { address: format!("{setting} {address}"), cause };
-    Listener::bind(address).await.map_err(wrong)
+    workers.listen(address).await.map_err(wrong)
 }
 
 async fn sweep(limiter: Arc<Limiter<AnyStore>>) {

@@ -8,8 +8,7 @@ use hyper::{
     body::{Bytes, Incoming},
 };
 use weir_server::{
-    Connected, ConnectionSettings, Drain, Listener, RuntimeKind, Serve, Server, Traffic, Workers,
-    metrics::ListenerMetrics,
+    Connected, ConnectionSettings, Drain, RuntimeKind, Serve, Server, Traffic, Workers, metrics::ListenerMetrics,
 };
 use weir_telemetry::Registry;
 
@@ -32,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let workers = Workers::start("hello", 2, RuntimeKind::PerCore)?;
     let drain = Drain::default();
     let server = Server {
-        listener: Listener::bind(&"127.0.0.1:8089".parse()?).await?,
+        listener: workers.listen(&"127.0.0.1:8089".parse()?).await?,
         service: Arc::new(Hello),
         workers: workers.handles(),
         settings: ConnectionSettings {

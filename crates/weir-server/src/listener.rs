@@ -55,11 +55,11 @@ fn file(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 impl Listener {
-    /// Listens on an address. A stale socket file is replaced.
+    /// Listens on an address, by the runtime that calls it. A stale socket file is replaced.
     ///
     /// # Errors
     /// The address cannot be resolved or is in use.
-    pub async fn bind(listen: &Listen) -> io::Result<Self> {
+    pub(crate) async fn bind(listen: &Listen) -> io::Result<Self> {
         match listen {
             Listen::Tcp(address) => bind_tcp(address).await,
             Listen::Unix(path) => {

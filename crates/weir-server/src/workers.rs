@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::fair_queue::FairQueue;
+use crate::{Listen, Listener, fair_queue::FairQueue};
 
 /// Timeout for the threads of a runtime to end, also those that a file blocks. Their tasks have ended before.
 const END: Duration = Duration::from_secs(1);
@@ -112,6 +112,20 @@ impl Workers {
         self.workers.clone()
     }
 
+    /// Listens on an address. The thread that accepts the connections is told of them by its own runtime: one that is
+    /// busy with other work would hold them up.
+    ///
+    /// # Errors
+    /// Those of [`Listener::bind`].
+    pub async fn listen(&self, address: &Listen) -> io::Result<Listener> {
+        let address = address.clone();
+        let bind = async move { Listener::bind(&address).await };
+        match self.workers.first() {
+            Some(first) => first.runtime.spawn(bind).await?,
+            None => bind.await,
+        }
+    }
+
     /// Returns the number of threads.
     pub fn count(&self) -> usize {
         self.count
@@ -137,6 +151,18 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[tokio::test]
+    async fn connections_are_accepted_though_the_runtime_that_listens_is_busy() {
+        let workers = Workers::start("test", 1, RuntimeKind::PerCore).expect("a thread");
+        let listener = workers.listen(&Listen::Tcp("127.0.0.1:0".to_owned())).await.expect("a port");
+        let (address, (accepted, accepts)) = (listener.address(), mpsc::channel());
+        workers.handles()[0].runtime().spawn(async move { accepted.send(listener.accept().await.is_ok()) });
+        let _client = std::net::TcpStream::connect(address).expect("it listens");
+        // Blocks this runtime.
+        assert_eq!(accepts.recv_timeout(Duration::from_secs(60)), Ok(true));
+        workers.stop();
+    }
 
     #[test]
     fn threads_end_though_a_file_blocks() {
