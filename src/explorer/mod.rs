@@ -21,7 +21,11 @@ use axum::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+    time::Instant,
+};
 use weir_policy::Rules;
 use weir_store::AnyStore;
 
@@ -88,6 +92,8 @@ struct Service {
     started: Instant,
     /// Permits one simulation at a time.
     simulating: Arc<Semaphore>,
+    /// Permits one search of the policy at a time.
+    searching: Arc<Semaphore>,
 }
 
 impl Explorer {
@@ -99,8 +105,23 @@ impl Explorer {
         rules: Rules,
         sites: Sites,
     ) -> Self {
-        let (started, simulating) = (Instant::now(), Arc::new(Semaphore::new(1)));
-        Self(Arc::new(Service { limiter, quotas, rules, sites, started, simulating }))
+        let (started, one) = (Instant::now(), || Arc::new(Semaphore::new(1)));
+        Self(Arc::new(Service { limiter, quotas, rules, sites, started, simulating: one(), searching: one() }))
+    }
+
+    /// Runs what takes a while beside the control thread, which must notice signals, revocations and overrides at once.
+    /// It keeps its turn until it ends, also if its client has left.
+    async fn run_apart<T: Send + 'static>(
+        self,
+        turn: OwnedSemaphorePermit,
+        run: impl FnOnce(&Service) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let run = spawn_blocking(move || {
+            let done = run(&self.0);
+            drop(turn);
+            done
+        });
+        run.await.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""))?
     }
 
     /// Returns the routes of the page and of the endpoints that it reads.

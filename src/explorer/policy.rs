@@ -1,6 +1,9 @@
 //! The policy in force, as a tree.
 
-use std::collections::{HashSet, VecDeque};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 use axum::{
     extract::{Request, State},
@@ -12,7 +15,7 @@ use weir_core::plan::Limit;
 use weir_policy::{Domain, Policy, tree::NodeId};
 
 use super::{Explorer, Reply, json_reply, no_domain, read};
-use crate::transport::http::problem::Problem;
+use crate::{limiter::PolicyHandle, transport::http::problem::Problem};
 
 /// Maximum number of nodes in a reply.
 const MAX_NODES: usize = 1_000;
@@ -49,31 +52,39 @@ struct NodeView<'a> {
 /// Returns the domains, and the tree of one of them.
 pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
-    let handle = explorer.0.limiter.policy_handle();
-    let policy = &handle.policy;
-    let mut domains: Vec<_> = policy.domains().collect();
-    domains.sort_by_key(|domain| domain.index);
-    let domain = match &wanted.domain {
-        Some(name) => policy.domain(name).ok_or_else(|| no_domain(name))?,
-        None => *domains.first().ok_or_else(|| no_domain(""))?,
-    };
-    let start = match wanted.below {
-        None => 0,
-        Some((node, version)) if version == handle.version && (node as usize) < domain.node_count() => node,
-        Some(_) => return Err(Problem::new(StatusCode::CONFLICT, "the policy has changed")),
-    };
-    let names: Vec<_> = domains.iter().take(MAX_DOMAINS).map(|domain| &*domain.name).collect();
-    let matches = (!wanted.filter.is_empty()).then(|| Matches::new(domain, start, &wanted.filter.to_lowercase()));
-    Ok(json_reply(&json!({
-        "version": handle.version,
-        "matches": matches.as_ref().map(|matches| matches.count),
-        "searched_all": matches.as_ref().is_none_or(|matches| matches.searched_all),
-        "limits": policy.limit_count(),
-        "domains": names,
-        "domains_hidden": domains.len() - names.len(),
-        "domain": head(policy, domain),
-        "nodes": nodes(domain, start, matches.as_ref(), &|limit| handle.counters.has_own_counters(limit)),
-    })))
+    // The semaphore is never closed.
+    let turn = Arc::clone(&explorer.0.searching).acquire_owned().await;
+    let turn = turn.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""))?;
+    explorer.run_apart(turn, move |service| wanted.find(&service.limiter.policy_handle())).await
+}
+
+impl Wanted {
+    fn find(&self, handle: &PolicyHandle) -> Reply {
+        let policy = &handle.policy;
+        let mut domains: Vec<_> = policy.domains().collect();
+        domains.sort_by_key(|domain| domain.index);
+        let domain = match &self.domain {
+            Some(name) => policy.domain(name).ok_or_else(|| no_domain(name))?,
+            None => *domains.first().ok_or_else(|| no_domain(""))?,
+        };
+        let start = match self.below {
+            None => 0,
+            Some((node, version)) if version == handle.version && (node as usize) < domain.node_count() => node,
+            Some(_) => return Err(Problem::new(StatusCode::CONFLICT, "the policy has changed")),
+        };
+        let names: Vec<_> = domains.iter().take(MAX_DOMAINS).map(|domain| &*domain.name).collect();
+        let matches = (!self.filter.is_empty()).then(|| Matches::new(domain, start, &self.filter.to_lowercase()));
+        Ok(json_reply(&json!({
+            "version": handle.version,
+            "matches": matches.as_ref().map(|matches| matches.count),
+            "searched_all": matches.as_ref().is_none_or(|matches| matches.searched_all),
+            "limits": policy.limit_count(),
+            "domains": names,
+            "domains_hidden": domains.len() - names.len(),
+            "domain": head(policy, domain),
+            "nodes": nodes(domain, start, matches.as_ref(), &|limit| handle.counters.has_own_counters(limit)),
+        })))
+    }
 }
 
 fn head(policy: &Policy, domain: &Domain) -> Value {

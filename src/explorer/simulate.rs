@@ -100,12 +100,7 @@ pub(super) async fn run_exclusively<T: Send + 'static>(
     let busy =
         || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "another simulation is running; retry when it has ended");
     let turn = Arc::clone(&explorer.0.simulating).try_acquire_owned().map_err(|_| busy())?;
-    let run = tokio::task::spawn_blocking(move || {
-        let done = run(&explorer.0);
-        drop(turn);
-        done
-    });
-    run.await.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""))?
+    explorer.run_apart(turn, run).await
 }
 
 /// Parses a draft that must be a policy file.
