@@ -35,22 +35,28 @@ impl ScanSchedule {
     /// [`Overload`] if too many wait.
     pub(super) async fn run<T>(&self, pauses: bool, page: impl Future<Output = T>) -> Result<T, Overload> {
         let _room = self.room.try_acquire().map_err(|_| Overload::Concurrency)?;
-        let mut next = self.next.lock().await;
+        let next = self.next.lock().await;
         sleep_until(*next).await;
         let since = Instant::now();
-        let page = page.await;
-        if pauses {
-            *next = Instant::now() + (PAUSE.0 * since.elapsed()).min(PAUSE.1);
-        }
-        Ok(page)
+        // Also after a page whose call has ended before: the store was asked for it.
+        let _paused = scopeguard::guard(next, |mut next| {
+            if pauses {
+                *next = Instant::now() + (PAUSE.0 * since.elapsed()).min(PAUSE.1);
+            }
+        });
+        Ok(page.await)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        future::pending,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     use futures_util::future::join_all;
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -67,5 +73,14 @@ mod tests {
         let pages = MAX_WAITING as u32 + 1;
         let expected = Duration::from_millis(20) * pages + Duration::from_millis(60) * (pages - 1);
         assert!(since.elapsed() >= expected && since.elapsed() < expected + Duration::from_millis(99));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_is_cut_off_is_followed_by_its_pause() {
+        let schedule = ScanSchedule::default();
+        let cut = timeout(Duration::from_millis(20), schedule.run(true, pending::<()>())).await;
+        let since = Instant::now();
+        let next = schedule.run(true, async {}).await;
+        assert!(cut.is_err() && next.is_ok() && since.elapsed() >= Duration::from_millis(60), "{:?}", since.elapsed());
     }
 }
