@@ -144,6 +144,8 @@ async fn calls_end_at_their_deadline_and_are_not_executed_past_it() {
         assert_eq!((late.code(), late.is_head_alone), (Code::DeadlineExceeded, true), "{path}: {late:?}");
         assert_eq!(late.headers["x-request-id"], "late-1");
     }
+    let late = plain.call(path::CHECK_STREAM, &[("grpc-timeout", "0n")], message(&alex())).await;
+    assert_eq!(late.code(), Code::DeadlineExceeded);
     assert_eq!(left(&plain).await, 9, "nothing was charged or forgotten");
     assert_eq!(
         server.metric("weir_checks_total{domain=\"default\",transport=\"grpc_batch\",outcome=\"allowed\"}"),
