@@ -1,5 +1,7 @@
 //! Decides several checks of one domain in one plan: either all are charged or none.
 
+use std::ptr;
+
 use smallvec::SmallVec;
 use weir_core::{
     domain::{Charge, aggregate},
@@ -11,7 +13,7 @@ use weir_store::{Store, Verdict};
 use super::{
     Answer, CheckError, Invalid, LevelAnswer, Limiter, PolicyHandle, Request,
     decide::{Fill, PendingCheck, decide},
-    request::{ensure_checkable, plan_in},
+    request::plan_in,
 };
 
 /// Maximum number of checks that are decided together.
@@ -47,10 +49,10 @@ impl<'n> CheckAll<'n> {
     /// Combines checks that can be decided together.
     ///
     /// # Errors
-    /// [`Invalid`] names the check that does not go with the others.
-    pub fn new(checks: Vec<Request<'n>>) -> Result<Self, Invalid> {
+    /// [`CheckError`] names the check that does not go with the others.
+    pub fn new(checks: Vec<Request<'n>>) -> Result<Self, CheckError> {
         let Some(first) = checks.first().filter(|_| checks.len() <= MAX_TOGETHER) else {
-            return Err(Self::wrong_number());
+            return Err(Self::wrong_number().into());
         };
         for (index, check) in checks.iter().enumerate() {
             let (field, rule) = if check.domain != first.domain {
@@ -66,7 +68,7 @@ impl<'n> CheckAll<'n> {
             } else {
                 continue;
             };
-            return Err(Invalid::field_error(field, rule).in_check(index));
+            return Err(CheckError::from(Invalid::field_error(field, rule)).in_check(index));
         }
         Ok(Self { checks })
     }
@@ -90,10 +92,7 @@ impl<'n> CheckAll<'n> {
         let (mut levels, mut parts) = (Levels::new(), Parts::new());
         for (index, check) in self.checks.iter().enumerate() {
             let mut own = Levels::new();
-            let (_, overridden) = check.resolve(policy, false, &mut own).map_err(|error| match error {
-                CheckError::Invalid(invalid) => invalid.in_check(index).into(),
-                error => error,
-            })?;
+            let (_, overridden) = check.resolve(policy, false, &mut own).map_err(|error| error.in_check(index))?;
             parts.push((own.len(), overridden));
             levels.extend(own);
         }
@@ -110,13 +109,16 @@ impl<'n> CheckAll<'n> {
         if self.checks.iter().any(|check| check.spec.is_some()) {
             plan.enforce_as_written();
         }
-        ensure_checkable(&plan)?;
+        if let Some(limit) = plan.refuses_checks() {
+            let place = plan.levels().iter().position(|level| ptr::eq(level.limit, limit)).unwrap_or_default();
+            return Err(CheckError::NotCheckable(limit.name.to_string()).in_check(check_of(place, &parts)));
+        }
         self.ensure_same_limits(&plan, &parts)?;
         Ok((plan, parts))
     }
 
     /// Rejects checks that share a state under limits that differ: their sum has no price.
-    fn ensure_same_limits(&self, plan: &Plan<'_>, parts: &Parts<'_>) -> Result<(), Invalid> {
+    fn ensure_same_limits(&self, plan: &Plan<'_>, parts: &Parts<'_>) -> Result<(), CheckError> {
         let levels = plan.levels();
         let differs = |index: &usize| {
             let (level, place) = (&levels[*index], plan.state_of(*index));
@@ -124,17 +126,22 @@ impl<'n> CheckAll<'n> {
             place != *index && (level.params() != first.params() || level.limit.shadow != first.limit.shadow)
         };
         let Some(place) = (0..levels.len()).find(differs) else { return Ok(()) };
-        let mut end = 0;
-        let check = parts.iter().position(|(count, _)| {
-            end += count;
-            place < end
-        });
-        let check = check.unwrap_or_default();
+        let check = check_of(place, parts);
         let field = if self.checks[check].spec.is_some() { "limit_spec" } else { "factor" };
         let name = &levels[place].limit.name;
         let message = format!("the limit `{name}` differs from that of an earlier check of the same key");
-        Err(Invalid::field_error(field, message).in_check(check))
+        Err(CheckError::from(Invalid::field_error(field, message)).in_check(check))
     }
+}
+
+/// Returns the check to which this level of the plan belongs.
+fn check_of(level: usize, parts: &Parts<'_>) -> usize {
+    let mut end = 0;
+    let check = parts.iter().position(|(count, _)| {
+        end += count;
+        level < end
+    });
+    check.unwrap_or_default()
 }
 
 impl<S: Store> Limiter<S> {

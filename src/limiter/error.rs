@@ -23,9 +23,6 @@ pub enum Invalid {
     /// A limit that the factor takes beyond its bounds.
     #[error("factor {0:?} takes a limit beyond its bounds: {1}")]
     Factor(f64, ParamError),
-    /// An error in one of several checks, with the index of the check.
-    #[error("{1}")]
-    Check(usize, Box<Self>),
     /// An error in another field of the message.
     #[error("{message}")]
     Field {
@@ -42,6 +39,9 @@ pub enum CheckError {
     /// The request is not valid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    /// An error in one of several checks, with the index of the check.
+    #[error("{1}")]
+    Check(usize, Box<Self>),
     /// No policy defines the domain.
     #[error("no policy defines the domain `{0}`")]
     UnknownDomain(String),
@@ -71,16 +71,18 @@ pub enum CheckError {
     Store(#[from] StoreError),
 }
 
-impl Invalid {
-    /// Returns an error in a field.
-    pub fn field_error(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Field { field: field.into(), message: message.into() }
-    }
-
+impl CheckError {
     /// Returns the error as one of the check with this index.
     #[must_use]
     pub fn in_check(self, index: usize) -> Self {
         Self::Check(index, Box::new(self))
+    }
+}
+
+impl Invalid {
+    /// Returns an error in a field.
+    pub fn field_error(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Field { field: field.into(), message: message.into() }
     }
 
     /// Returns the path of the invalid field. Paths in the request's own limits begin with `spec`, the field that holds
@@ -91,7 +93,6 @@ impl Invalid {
             Self::Bounds(error) => error.field().to_owned(),
             Self::Spec(error) => format!("{spec}{}", error.field()),
             Self::Factor(..) => "factor".to_owned(),
-            Self::Check(index, invalid) => format!("checks[{index}].{}", invalid.field(spec)),
             Self::Field { field, .. } => field.clone(),
         }
     }

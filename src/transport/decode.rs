@@ -11,7 +11,7 @@ use weir_core::{
 
 use super::{idempotency, limit_spec, message::CheckMessage};
 use crate::{
-    limiter::{CheckAll, Invalid, Request},
+    limiter::{CheckAll, CheckError, Invalid, Request},
     proto,
 };
 
@@ -94,11 +94,11 @@ pub fn actual(actual: Option<i64>) -> Result<Option<u64>, Invalid> {
 /// Returns the requests of checks that are decided together.
 ///
 /// # Errors
-/// [`Invalid`] names the check and the field at fault.
-pub fn check_all<'a>(messages: Vec<Message<'a>>, bounds: &Bounds) -> Result<CheckAll<'a>, Invalid> {
+/// [`CheckError`] names the check and the field at fault.
+pub fn check_all<'a>(messages: Vec<Message<'a>>, bounds: &Bounds) -> Result<CheckAll<'a>, CheckError> {
     let check = |(index, message): (usize, Message<'a>)| {
         let request = message.and_then(|message| check(&message, bounds, NO_REPEAT));
-        request.map_err(|invalid| invalid.in_check(index))
+        request.map_err(|invalid| CheckError::from(invalid).in_check(index))
     };
     CheckAll::new(messages.into_iter().enumerate().map(check).collect::<Result<_, _>>()?)
 }

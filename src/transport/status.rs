@@ -44,6 +44,11 @@ impl From<CheckError> for Rejected {
         let message = cause.to_string();
         match cause {
             CheckError::Invalid(invalid) => invalid.into(),
+            CheckError::Check(index, cause) => {
+                let rejected = Self::from(*cause);
+                let dot = if rejected.field.is_empty() { "" } else { "." };
+                Self { field: format!("checks[{index}]{dot}{}", rejected.field), ..rejected }
+            }
             CheckError::UnknownDomain(_) => Self { field: "domain".to_owned(), ..Self::new(Code::NotFound, message) },
             CheckError::SpecDenied(_) => {
                 Self { field: "limit_spec".to_owned(), ..Self::new(Code::PermissionDenied, message) }

@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 /// Five trades a day for each user, six for all users of a desk.
-const POLICY: &str = "charge: independent\nschema: { desk: { children: { '*': { limits: [{ gcra: { burst: 5, count: 1, \
+const POLICY: &str = "charge: independent\nschema: { slots: { limits: [{ concurrency: { max: 1, ttl: 1m } }] }, desk: { children: { '*': { limits: [{ gcra: { burst: 5, count: 1, \
                       period: 1d }, name: desk }], children: { '*': { limits: [{ gcra: { burst: 4, count: 1, period: 1d \
                       }, name: trader }] } } } } } }";
 
@@ -164,11 +164,19 @@ async fn errors_name_the_check_and_charge_nothing() {
         let status = server.client().await.check_all(CheckAllRequest { checks }).await.expect_err(field);
         assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())));
     }
-    let nowhere = CheckRequest { domain: "nowhere".to_owned(), ..good() };
-    let status = server.client().await.check_all(CheckAllRequest { checks: vec![nowhere] }).await.expect_err("unknown");
-    assert_eq!(status.code(), Code::NotFound);
-    let body = json!({ "checks": [{ "key": ["desk", "a", "alex"] }, { "kye": [] }] });
-    let answer = Client::connect(&server.http).expect("it accepts connections").post("/v1/check_all", &body);
-    assert_eq!((answer.status, &answer.json()["error"]["field"]), (400, &json!("checks[1].kye")));
+    let failed = || server.metric("weir_checks_total{domain=\"other\",transport=\"http_all\",outcome=\"error\"}");
+    let (before, good) = (failed(), json!({ "key": ["desk", "a", "alex"] }));
+    let nowhere = json!({ "key": ["desk"], "domain": "nowhere" });
+    let mut http = Client::connect(&server.http).expect("it accepts connections");
+    for (checks, status, field) in [
+        ([&nowhere, &nowhere], 404, "checks[0].domain"),
+        ([&good, &json!({ "key": ["slots"] })], 400, "checks[1]"),
+        ([&good, &json!({ "kye": [] })], 400, "checks[1].kye"),
+        ([&good, &json!(null)], 400, "checks[1]"),
+    ] {
+        let answer = http.post("/v1/check_all", &json!({ "checks": checks }));
+        assert_eq!((answer.status, &answer.json()["error"]["field"]), (status, &json!(field)));
+    }
+    assert_eq!(failed() - before, 4.0, "both checks of an unknown domain count, and a call that cannot be read");
     assert_eq!(left(&server, "a", "alex").await, [6, 5]);
 }

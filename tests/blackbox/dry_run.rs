@@ -77,7 +77,10 @@ async fn dry_runs_are_counted_apart_from_checks() {
         client.check(dry_run(&["user", "alex"], cost)).await.expect("an answer");
     }
     client.check(dry_run(&["elsewhere"], 1)).await.expect("an answer");
+    let nowhere = CheckRequest { domain: "nowhere".to_owned(), ..dry_run(&["user", "alex"], 1) };
+    client.check(nowhere).await.expect_err("no such domain");
     assert_eq!(server.metric("weir_dry_runs_total{domain=\"default\"}"), 3.0);
+    assert_eq!(server.metric("weir_dry_runs_total{domain=\"other\"}"), 1.0);
     let metrics = server.get("/metrics").1;
     for other in ["checks", "decisions", "charged_units", "near_limit", "unmatched_checks"] {
         let of = format!("weir_{other}_total{{");

@@ -7,7 +7,7 @@ use super::{
     outcomes::{count, count_failed},
 };
 use crate::{
-    limiter::{AllAnswers, Invalid},
+    limiter::{AllAnswers, CheckError},
     telemetry::Transport,
     transport::{
         decode::{self, Message},
@@ -16,14 +16,14 @@ use crate::{
 };
 
 impl<S: Store> CheckService<S> {
-    /// Decides checks together and counts their common outcome. `encode` makes the surface's answer from the decisions,
+    /// Decides checks together and counts their common outcome for each, once if they cannot be read. `encode` makes the surface's answer from the decisions,
     /// and from which checks want the summary only.
     ///
     /// # Errors
     /// [`Rejected`] if one of them is invalid or the store fails.
     pub async fn check_all<T>(
         &self,
-        messages: Result<Vec<Message<'_>>, Invalid>,
+        messages: Result<Vec<Message<'_>>, CheckError>,
         transport: Transport,
         encode: impl FnOnce(&AllAnswers<'_>, &[bool]) -> T,
     ) -> Result<T, Rejected> {
@@ -31,19 +31,14 @@ impl<S: Store> CheckService<S> {
         let read = messages.iter().flatten();
         let summary_only: Vec<_> =
             read.map(|message| message.as_ref().is_ok_and(|message| message.summary_only)).collect();
-        let failed = |error: Rejected, domain: Option<u32>| {
-            count_failed(&handle, domain, transport, self.is_observed);
-            error
-        };
         let request = messages
             .and_then(|messages| decode::check_all(messages, &self.bounds))
-            .map_err(|error| failed(error.into(), None))?;
+            .inspect_err(|_| count_failed(&handle, None, transport, self.is_observed))?;
         let all = self.outcome(&handle, self.limiter.check_all(&handle, &request)).await;
-        let first = request.checks().first().and_then(|check| handle.policy.domain(&check.domain));
-        let all = all.map_err(|error| failed(error, first.map(|domain| domain.index)))?;
-        for (check, answer) in request.checks().iter().zip(&all.answers) {
-            count(&handle, transport, check, Some((answer, all.allowed)), self.is_observed);
+        for (index, check) in request.checks().iter().enumerate() {
+            let answer = all.as_ref().ok().and_then(|all| Some((all.answers.get(index)?, all.allowed)));
+            count(&handle, transport, check, answer, self.is_observed);
         }
-        Ok(encode(&all, &summary_only))
+        Ok(encode(&all?, &summary_only))
     }
 }

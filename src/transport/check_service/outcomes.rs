@@ -37,12 +37,15 @@ pub(super) fn count(
         summarize(handle, request, answer);
     }
     let (domain, outcome) = match answer {
-        Some((answer, _)) if request.dry_run => return handle.counters.dry_run(answer.domain),
         Some((answer, true)) => (answer.domain, Outcome::Allowed),
         Some((answer, false)) => (answer.domain, Outcome::Limited),
         None => (handle.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
     };
-    handle.counters.check(domain, transport, outcome);
+    if request.dry_run {
+        handle.counters.dry_run(domain);
+    } else {
+        handle.counters.check(domain, transport, outcome);
+    }
 }
 
 /// Reports a check to the request context, by names of the policy: nothing that the client sent is included.

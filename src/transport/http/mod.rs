@@ -43,7 +43,7 @@ use super::{
     status::Rejected,
 };
 use crate::{
-    limiter::{AllAnswers, Answer, CheckAll, LevelAnswer, check_all::MAX_TOGETHER},
+    limiter::{AllAnswers, Answer, CheckAll, CheckError, Invalid, LevelAnswer, check_all::MAX_TOGETHER},
     proto,
     telemetry::Transport,
 };
@@ -97,6 +97,7 @@ pub fn routes<S: Store>(
         .route("/v1/cancel", settle(Settling::Cancel))
         .route("/v1/extend", settle(Settling::Extend))
         .route("/v1/reset", post(reset::<S>).fallback(not_posted))
+        .route("/v1/", any(nowhere))
         .route("/v1/{*path}", any(nowhere))
         .with_state(Arc::new(api))
 }
@@ -154,7 +155,10 @@ async fn check_all<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -
         return Err(Rejected::from(CheckAll::wrong_number()).into());
     }
     let checks = checks.into_iter().enumerate();
-    let read = checks.map(|(index, check)| check.map_err(|error| error.in_check(index))).collect::<Result<Vec<_>, _>>();
+    let in_check = |(index, check): (usize, Result<Vec<u8>, Invalid>)| {
+        check.map_err(|invalid| CheckError::from(invalid).in_check(index))
+    };
+    let read = checks.map(in_check).collect::<Result<Vec<_>, _>>();
     let messages = match read {
         Ok(ref read) => Ok(read.iter().map(|bytes| CheckMessage::read(bytes)).collect()),
         Err(invalid) => Err(invalid),
