@@ -1,24 +1,18 @@
 //! The metrics of authentication.
 
 use metrics::Counter;
-use weir_telemetry::{Registry, Reloads};
+use weir_telemetry::{Metric, Registry, Reloads};
 
-const AUTH_IN_FORCE: &str = "weir_auth_last_reload_successful";
-const AUTH_RELOADS: &str = "weir_auth_reloads_total";
-const REJECTED: &str = "weir_auth_rejected_total";
-
-/// The counters, with their HELP texts.
-pub const COUNTERS: &[(&str, &str)] = &[
-    (AUTH_RELOADS, "Reloads of the credentials file (auth.file), by result (success, error)."),
-    (
-        REJECTED,
-        "Calls rejected by authentication or authorization, by listener and reason (unauthenticated, permission_denied).",
-    ),
-];
-
-/// The gauges, with their HELP texts.
-pub const GAUGES: &[(&str, &str)] =
-    &[(AUTH_IN_FORCE, "Whether the credentials file on disk is in force (1); 0 after an invalid change.")];
+const AUTH_IN_FORCE: Metric = (
+    "weir_auth_last_reload_successful",
+    "Whether the credentials file on disk is in force (1); 0 after an invalid change.",
+);
+const AUTH_RELOADS: Metric =
+    ("weir_auth_reloads_total", "Reloads of the credentials file (auth.file), by result (success, error).");
+const REJECTED: Metric = (
+    "weir_auth_rejected_total",
+    "Calls rejected by authentication or authorization, by listener and reason (unauthenticated, permission_denied).",
+);
 
 /// The counters of a listener with authentication.
 #[derive(Clone)]

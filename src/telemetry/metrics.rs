@@ -13,15 +13,12 @@ use weir_core::domain::key::domain_label;
 use weir_telemetry::{Histogram, Registry, Reloads, Render, histogram::SHORT_DURATIONS, request::OTHER, text::heading};
 
 use super::{
-    auth,
     names::{
-        BUILD_INFO, CHECK_DURATION, COUNTERS, DECISIONS_WITHOUT_SERIES, DESCRIPTORS_IGNORED, EVICTIONS, GAUGES, KEYS,
-        LAST_RELOAD, MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES,
-        SNAPSHOT_DURATION, SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES, XDS_CONNECTED,
+        BUILD_INFO, CHECK_DURATION, DECISIONS_WITHOUT_SERIES, DESCRIPTORS_IGNORED, EVICTIONS, KEYS, LAST_RELOAD,
+        MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES, SNAPSHOT_DURATION,
+        SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES, XDS_CONNECTED,
     },
-    overrides, rlqs,
     series::{LimitCounters, Transport},
-    spans,
 };
 
 /// Maximum length of a label with values of requests, in bytes.
@@ -81,14 +78,6 @@ impl Metrics {
     /// Creates an empty registry.
     pub fn with_settings(settings: &MetricsSettings) -> Arc<Self> {
         let registry = Registry::default();
-        registry.describe(COUNTERS, GAUGES);
-        registry.describe(auth::COUNTERS, auth::GAUGES);
-        registry.describe(weir_server::metrics::COUNTERS, weir_server::metrics::GAUGES);
-        registry.describe(weir_store::metrics::COUNTERS, &[]);
-        registry.describe(weir_store::lease::COUNTERS, weir_store::lease::GAUGES);
-        registry.describe(spans::COUNTERS, &[]);
-        registry.describe(rlqs::COUNTERS, rlqs::GAUGES);
-        registry.describe(overrides::COUNTERS, overrides::GAUGES);
         let (check_durations, policy) = (Arc::<CheckDurations>::default(), Arc::<PolicyInfo>::default());
         #[cfg(target_os = "linux")]
         registry.add(Arc::new(super::process::ProcessMetrics));
@@ -220,7 +209,7 @@ impl Metrics {
 
     /// Records a snapshot that was completely written to disk.
     pub fn snapshot_written(&self, bytes: u64, took: Duration) {
-        let set = |name, value| self.registry.gauge(name, &[]).set(value);
+        let set = |metric, value| self.registry.gauge(metric, &[]).set(value);
         set(SNAPSHOT_LAST_SUCCESS, unix_seconds());
         set(SNAPSHOT_DURATION, took.as_secs_f64());
         set(SNAPSHOT_BYTES, bytes as f64);
@@ -258,11 +247,11 @@ impl Default for CheckDurations {
 
 impl Render for CheckDurations {
     fn render(&self, out: &mut String) {
-        let help = "Time to answer a check, in seconds, by transport; a batch counts once.";
-        heading(out, CHECK_DURATION, "histogram", help);
+        let (name, help) = CHECK_DURATION;
+        heading(out, name, "histogram", help);
         for transport in Transport::ALL {
             let labels = format!("transport=\"{}\"", transport.name());
-            self.0[transport as usize].render(CHECK_DURATION, &labels, out);
+            self.0[transport as usize].render(name, &labels, out);
         }
     }
 }
@@ -273,10 +262,9 @@ struct PolicyInfo(Mutex<String>);
 
 impl Render for PolicyInfo {
     fn render(&self, out: &mut String) {
-        let help =
-            "Always 1; the label hash tells the files of the policy in force from others, on all replicas alike.";
-        heading(out, POLICY_INFO, "gauge", help);
-        out.push_str(&format!("{POLICY_INFO}{{hash=\"{}\"}} 1\n", self.0.lock()));
+        let (name, help) = POLICY_INFO;
+        heading(out, name, "gauge", help);
+        out.push_str(&format!("{name}{{hash=\"{}\"}} 1\n", self.0.lock()));
     }
 }
 

@@ -3,21 +3,19 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use metrics::{Counter, Gauge};
+use weir_telemetry::Metric;
 
 use super::Metrics;
 
-const OVERRIDES: &str = "weir_overrides";
-const FAILURES: &str = "weir_override_read_failures_total";
-const LAST_READ: &str = "weir_override_last_read_timestamp_seconds";
-
-/// The counters, with their HELP texts.
-pub const COUNTERS: &[(&str, &str)] =
-    &[(FAILURES, "Attempts to read the stored overrides that failed. Those known stay in force until their end.")];
-/// The gauges, with their HELP texts.
-pub const GAUGES: &[(&str, &str)] = &[
-    (OVERRIDES, "Overrides that this replica knows, those that begin later included."),
-    (LAST_READ, "Unix time at which this replica last read the stored overrides, in seconds."),
-];
+const OVERRIDES: Metric = ("weir_overrides", "Overrides that this replica knows, those that begin later included.");
+const FAILURES: Metric = (
+    "weir_override_read_failures_total",
+    "Attempts to read the stored overrides that failed. Those known stay in force until their end.",
+);
+const LAST_READ: Metric = (
+    "weir_override_last_read_timestamp_seconds",
+    "Unix time at which this replica last read the stored overrides, in seconds.",
+);
 
 /// The metrics of a replica's overrides.
 pub struct OverrideMetrics {
@@ -32,7 +30,7 @@ impl OverrideMetrics {
     /// Creates the metrics of this service.
     pub fn new(metrics: &Metrics) -> Self {
         let registry = metrics.registry();
-        let gauge = |name| registry.gauge(name, &[]);
+        let gauge = |metric| registry.gauge(metric, &[]);
         Self { overrides: gauge(OVERRIDES), failures: registry.counter(FAILURES, &[]), last_read: gauge(LAST_READ) }
     }
 

@@ -2,33 +2,25 @@
 
 use metrics::{Counter, Gauge};
 use weir_core::quota::{UNITS_PER_REQUEST, Usage};
-use weir_telemetry::Registry;
+use weir_telemetry::{Metric, Registry};
 
-const REQUESTS: &str = "weir_rlqs_requests_total";
-const REJECTED: &str = "weir_rlqs_rejected_total";
-const RENEWALS_LOST: &str = "weir_rlqs_renewals_lost_total";
-const STREAMS: &str = "weir_rlqs_streams";
-const BUCKETS: &str = "weir_rlqs_buckets";
-const HELD: &str = "weir_rlqs_held_requests_per_second";
-
-/// The counters, with their HELP texts.
-pub const COUNTERS: &[(&str, &str)] = &[
-    (
-        REQUESTS,
-        "Requests that Envoys decided by their assignments and reported, by domain and outcome (allowed, denied).",
-    ),
-    (
-        REJECTED,
-        "Reports of Envoys without effect, by reason: unreadable, also of a bucket of over 64 entries or 4 KiB, or full: of a new bucket beyond rlqs.max_buckets.",
-    ),
-    (RENEWALS_LOST, "Renewals of this replica's part of a limit that the store did not answer."),
-];
-/// The gauges, with their HELP texts.
-pub const GAUGES: &[(&str, &str)] = &[
-    (STREAMS, "Streams of Envoys that report to this replica."),
-    (BUCKETS, "Buckets that they report."),
-    (HELD, "The sum of the rates of all limits that this replica divides among its Envoys, in requests per second."),
-];
+const REQUESTS: Metric = (
+    "weir_rlqs_requests_total",
+    "Requests that Envoys decided by their assignments and reported, by domain and outcome (allowed, denied).",
+);
+const REJECTED: Metric = (
+    "weir_rlqs_rejected_total",
+    "Reports of Envoys without effect, by reason: unreadable, also of a bucket of over 64 entries or 4 KiB, or full: \
+     of a new bucket beyond rlqs.max_buckets.",
+);
+const RENEWALS_LOST: Metric =
+    ("weir_rlqs_renewals_lost_total", "Renewals of this replica's part of a limit that the store did not answer.");
+const STREAMS: Metric = ("weir_rlqs_streams", "Streams of Envoys that report to this replica.");
+const BUCKETS: Metric = ("weir_rlqs_buckets", "Buckets that they report.");
+const HELD: Metric = (
+    "weir_rlqs_held_requests_per_second",
+    "The sum of the rates of all limits that this replica divides among its Envoys, in requests per second.",
+);
 
 /// The metrics of a replica's quotas.
 pub struct RlqsMetrics {

@@ -6,7 +6,7 @@ use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
 use weir_policy::overrides::CHANGES;
 use weir_store::Effect;
-use weir_telemetry::{Registry, request::Outcome};
+use weir_telemetry::{Metric, Registry, request::Outcome};
 
 use super::names::{
     ABANDONED, CHARGED, CHECKS, CLIENT_LEASES, CLIENT_LEASES_BURNT, CLIENT_LEASES_GRANTED, CLIENT_LEASES_RETURNED,
@@ -125,7 +125,7 @@ pub(super) const RESERVATIONS_FROM: usize = OVERRIDDEN_FROM + CHANGES.len();
 pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
 pub(super) const LEASES_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
 pub(super) const LEASE_UNITS_FROM: usize = LEASES_FROM + LeaseCall::ALL.len();
-const LEASE_UNITS: [&str; 4] =
+const LEASE_UNITS: [Metric; 4] =
     [CLIENT_LEASES_GRANTED, CLIENT_LEASES_SPENT, CLIENT_LEASES_RETURNED, CLIENT_LEASES_BURNT];
 /// The number of counters of a domain.
 pub(super) const OF_DOMAIN: usize = LEASE_UNITS_FROM + LEASE_UNITS.len();
@@ -169,24 +169,24 @@ pub(super) fn of_domain(registry: &Registry, domain: &str, counted: usize) -> im
         _ => LEASES_FROM..OF_DOMAIN,
     };
     let begun = series_of_domain().enumerate().filter(move |(at, _)| USUAL.contains(at) || kind.contains(at));
-    begun.map(move |(at, (name, labels))| {
+    begun.map(move |(at, (metric, labels))| {
         let labels: Vec<_> = iter::once(("domain", domain_label(domain))).chain(labels).collect();
-        (at, registry.counter(name, &labels))
+        (at, registry.counter(metric, &labels))
     })
 }
 
-/// Returns the names of a domain's series, and their labels besides the domain.
-fn series_of_domain() -> impl Iterator<Item = (&'static str, Vec<(&'static str, &'static str)>)> {
+/// Returns the metrics of a domain's series, and their labels besides the domain.
+fn series_of_domain() -> impl Iterator<Item = (Metric, Vec<(&'static str, &'static str)>)> {
     let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
     let checks =
         each.map(|(transport, outcome)| (CHECKS, vec![("transport", transport.name()), ("outcome", outcome.name())]));
     let degraded = OnStoreFailure::ALL.into_iter().map(|rule| (DEGRADED, vec![("mode", rule.name())]));
-    let apart = [UNMATCHED, DRY_RUNS, REPEATED, ABANDONED].map(|name| (name, vec![]));
+    let apart = [UNMATCHED, DRY_RUNS, REPEATED, ABANDONED].map(|metric| (metric, vec![]));
     let overridden = CHANGES.into_iter().map(|change| (OVERRIDDEN, vec![("change", change)]));
     let calls = ReservationCall::ALL.into_iter().map(|call| (RESERVATIONS, vec![("outcome", call.name())]));
     let units = ReservationUnits::ALL.into_iter().map(|kind| (RESERVATION_UNITS, vec![("kind", kind.name())]));
     let leases = LeaseCall::ALL.into_iter().map(|call| (CLIENT_LEASES, vec![("result", call.name())]));
-    let leased = LEASE_UNITS.map(|name| (name, vec![]));
+    let leased = LEASE_UNITS.map(|metric| (metric, vec![]));
     checks.chain(degraded).chain(apart).chain(overridden).chain(calls).chain(units).chain(leases).chain(leased)
 }
 

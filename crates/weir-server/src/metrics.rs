@@ -3,46 +3,42 @@
 use std::time::SystemTime;
 
 use metrics::{Counter, Gauge};
-use weir_telemetry::{Registry, Reloads};
+use weir_telemetry::{Metric, Registry, Reloads};
 
-const CONNECTIONS: &str = "weir_connections";
-const CONNECTIONS_REJECTED: &str = "weir_connections_rejected_total";
-const CONNECTIONS_ENDED: &str = "weir_connections_closed_total";
-const REQUESTS_REJECTED: &str = "weir_requests_rejected_total";
-const RELOADS: &str = "weir_tls_reloads_total";
-const EXPIRY: &str = "weir_tls_certificate_expiry_timestamp_seconds";
-const FAILURES: &str = "weir_tls_handshake_failures_total";
-const REVOKED: &str = "weir_tls_connections_revoked_total";
-const IN_FORCE: &str = "weir_tls_last_reload_successful";
-
-/// The counters, with their HELP texts.
-pub const COUNTERS: &[(&str, &str)] = &[
-    (CONNECTIONS_REJECTED, "Connections rejected because max_connections were open, by listener."),
-    (
-        CONNECTIONS_ENDED,
-        "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at max_connections; \
-         unread: its client read too few of the answers; taken_back: it made calls only to cancel them; flooded: HTTP/2 \
-         closed it for abuse, or for more small messages than its streams could read).",
-    ),
-    (
-        REQUESTS_REJECTED,
-        "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time; size: \
-         a message or an HTTP body was too large; unread: too many answers were not read).",
-    ),
-    (RELOADS, "Reloads of the server certificate, key and client CA bundle, by listener and result (success, error)."),
-    (FAILURES, "Failed TLS handshakes, by listener and reason (certificate, closed, evicted, protocol, timeout)."),
-    (REVOKED, "Connections closed because the client certificate is no longer accepted, by listener."),
-];
-
-/// The gauges, with their HELP texts.
-pub const GAUGES: &[(&str, &str)] = &[
-    (CONNECTIONS, "Open connections, by listener."),
-    (EXPIRY, "Unix time at which the server certificate expires, in seconds, by listener."),
-    (
-        IN_FORCE,
-        "Whether certificate, key and client CA bundle on disk are in force (1); 0 after an invalid change; by listener.",
-    ),
-];
+const CONNECTIONS: Metric = ("weir_connections", "Open connections, by listener.");
+const CONNECTIONS_REJECTED: Metric =
+    ("weir_connections_rejected_total", "Connections rejected because max_connections were open, by listener.");
+const CONNECTIONS_ENDED: Metric = (
+    "weir_connections_closed_total",
+    "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at \
+     max_connections; unread: its client read too few of the answers; taken_back: it made calls only to cancel them; \
+     flooded: HTTP/2 closed it for abuse, or for more small messages than its streams could read).",
+);
+const REQUESTS_REJECTED: Metric = (
+    "weir_requests_rejected_total",
+    "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received \
+     in time; size: a message or an HTTP body was too large; unread: too many answers were not read).",
+);
+const RELOADS: Metric = (
+    "weir_tls_reloads_total",
+    "Reloads of the server certificate, key and client CA bundle, by listener and result (success, error).",
+);
+const EXPIRY: Metric = (
+    "weir_tls_certificate_expiry_timestamp_seconds",
+    "Unix time at which the server certificate expires, in seconds, by listener.",
+);
+const FAILURES: Metric = (
+    "weir_tls_handshake_failures_total",
+    "Failed TLS handshakes, by listener and reason (certificate, closed, evicted, protocol, timeout).",
+);
+const REVOKED: Metric = (
+    "weir_tls_connections_revoked_total",
+    "Connections closed because the client certificate is no longer accepted, by listener.",
+);
+const IN_FORCE: Metric = (
+    "weir_tls_last_reload_successful",
+    "Whether certificate, key and client CA bundle on disk are in force (1); 0 after an invalid change; by listener.",
+);
 
 /// The counters of a listener.
 #[derive(Clone)]
@@ -70,7 +66,7 @@ pub struct ListenerMetrics {
 impl ListenerMetrics {
     /// Makes the metrics of the listener with this name.
     pub fn new(registry: &Registry, listener: &str) -> Self {
-        let counter = |name, reason| registry.counter(name, &[("listener", listener), ("reason", reason)]);
+        let counter = |metric, reason| registry.counter(metric, &[("listener", listener), ("reason", reason)]);
         Self {
             open: registry.gauge(CONNECTIONS, &[("listener", listener)]),
             rejected: registry.counter(CONNECTIONS_REJECTED, &[("listener", listener)]),

@@ -9,16 +9,21 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use weir_telemetry::{
-    Histogram, Render,
+    Histogram, Metric, Render,
     histogram::{DURATIONS, SIZES},
     text::heading,
 };
 
 const DURATION: &str = "weir_store_duration_seconds";
 const BATCH_SIZE: &str = "weir_store_batch_size";
-pub(crate) const ERRORS: &str = "weir_store_errors_total";
-pub(crate) const NEAR_HITS: &str = "weir_near_cache_hits_total";
-pub(crate) const NEAR_FULL: &str = "weir_near_cache_full_total";
+pub(crate) const ERRORS: Metric =
+    ("weir_store_errors_total", "Requests that the shared store did not answer, by kind.");
+pub(crate) const NEAR_HITS: Metric = (
+    "weir_near_cache_hits_total",
+    "Checks with a refusal from the near cache, for which the shared store was not asked.",
+);
+pub(crate) const NEAR_FULL: Metric =
+    ("weir_near_cache_full_total", "Refusals of the shared store for which the near cache had no room.");
 
 const SERVER_UP: &str = "weir_store_server_up";
 const CONNECTIONS: &str = "weir_store_connections";
@@ -26,13 +31,6 @@ const IDLE: &str = "weir_store_connections_idle";
 const WAITING: &str = "weir_store_waiting_checks";
 const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
 const REPLICATION_TIMEOUTS: &str = "weir_store_replication_timeouts_total";
-
-/// Names and HELP texts of the counters.
-pub const COUNTERS: &[(&str, &str)] = &[
-    (ERRORS, "Requests that the shared store did not answer, by kind."),
-    (NEAR_HITS, "Checks with a refusal from the near cache, for which the shared store was not asked."),
-    (NEAR_FULL, "Refusals of the shared store for which the near cache had no room."),
-];
 
 /// The label value of the shared store.
 pub(crate) const STORE: &str = "redis";

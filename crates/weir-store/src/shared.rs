@@ -3,6 +3,7 @@
 mod near_cache;
 
 use std::{
+    collections::HashMap,
     future,
     sync::{
         Arc,
@@ -12,6 +13,8 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use metrics::Counter;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
@@ -47,6 +50,8 @@ pub struct SharedStore {
     near_cache: Option<MeteredNearCache>,
     leases: Leases,
     registry: Arc<Registry>,
+    /// Requests that the shared store did not answer, by kind: each begins with its first.
+    errors: Mutex<HashMap<&'static str, Counter>>,
     warnings: LogLimit,
     /// Checks that the shared store did not answer, by `on_store_failure`.
     degraded: [AtomicU64; OnStoreFailure::ALL.len()],
@@ -73,8 +78,8 @@ impl SharedStore {
             (Arc::clone(&charges), redis.charge_outages(charges))
         });
         let leases = Leases::new(&redis, &registry);
-        let (warnings, degraded) = Default::default();
-        Self { outage, redis, local, near_cache, leases, registry, warnings, degraded }
+        let (errors, warnings, degraded) = Default::default();
+        Self { outage, redis, local, near_cache, leases, registry, errors, warnings, degraded }
     }
 
     /// Decides a plan from the leased units of its key, if they suffice.
@@ -130,7 +135,8 @@ impl SharedStore {
     /// Counts a failure, and logs it unless it is overload or the circuit breaker is open.
     fn counted(&self, error: StoreError) -> Result<Failure, StoreError> {
         let (StoreError::Unavailable(failure) | StoreError::Overloaded(failure)) = &error;
-        self.registry.counter(ERRORS, &[("store", STORE), ("kind", failure.kind())]).increment(1);
+        let counter = |kind: &&'static str| self.registry.counter(ERRORS, &[("store", STORE), ("kind", kind)]);
+        self.errors.lock().entry(failure.kind()).or_insert_with_key(counter).increment(1);
         let StoreError::Unavailable(failure) = error else { return Err(error) };
         // The circuit breaker logged when it opened.
         if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {

@@ -2,12 +2,13 @@
 
 use std::thread;
 
-use weir_telemetry::Registry;
+use weir_telemetry::{Metric, Registry};
+
+const REQUESTS: Metric = ("requests_total", "Requests, by outcome.");
 
 fn main() {
     let registry = Registry::default();
-    registry.describe(&[("requests_total", "Requests, by outcome.")], &[]);
-    let counter = |outcome| registry.counter("requests_total", &[("outcome", outcome)]);
+    let counter = |outcome| registry.counter(REQUESTS, &[("outcome", outcome)]);
     let counters = registry.sharded(vec![counter("allowed"), counter("limited")]);
     thread::scope(|scope| {
         for _ in 0..4 {

@@ -17,5 +17,5 @@ pub use causes::Causes;
 pub use counters::ShardedCounters;
 pub use histogram::Histogram;
 pub use log_limit::LogLimit;
-pub use registry::{Registry, Render};
+pub use registry::{Metric, Registry, Render};
 pub use reloads::Reloads;

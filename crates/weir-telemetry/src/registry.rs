@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 use crate::{ShardedCounters, text::sorted};
 
-/// Names of metrics with their HELP texts.
-pub(crate) type Help = [(&'static str, &'static str)];
+/// The name of a metric, and its HELP text.
+pub type Metric = (&'static str, &'static str);
 
 /// Series that render themselves.
 pub trait Render: Send + Sync {
@@ -36,23 +36,15 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Sets the HELP texts of counters and gauges.
-    pub fn describe(&self, counters: &Help, gauges: &Help) {
-        for (name, text) in counters {
-            self.recorder.describe_counter((*name).into(), None::<Unit>, (*text).into());
-        }
-        for (name, text) in gauges {
-            self.recorder.describe_gauge((*name).into(), None::<Unit>, (*text).into());
-        }
-    }
-
-    /// Returns a counter; the same one for the same name and labels.
-    pub fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+    /// Returns a counter; the same one for the same metric and labels.
+    pub fn counter(&self, (name, help): Metric, labels: &[(&'static str, &str)]) -> Counter {
+        self.recorder.describe_counter(name.into(), None::<Unit>, help.into());
         self.recorder.register_counter(&key(name, labels), &metadata())
     }
 
-    /// Returns a gauge; the same one for the same name and labels.
-    pub fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+    /// Returns a gauge; the same one for the same metric and labels.
+    pub fn gauge(&self, (name, help): Metric, labels: &[(&'static str, &str)]) -> Gauge {
+        self.recorder.describe_gauge(name.into(), None::<Unit>, help.into());
         self.recorder.register_gauge(&key(name, labels), &metadata())
     }
 

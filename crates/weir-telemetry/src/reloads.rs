@@ -2,7 +2,7 @@
 
 use metrics::{Counter, Gauge};
 
-use crate::Registry;
+use crate::{Metric, Registry};
 
 /// Reloads of files by result, and whether the last one succeeded. Both series exist from the start, so that the first
 /// reload is an increase.
@@ -14,12 +14,7 @@ pub struct Reloads {
 impl Reloads {
     /// Makes the metrics: `total` counts reloads by the label `result`; `in_force` is 1 while the files on disk are in
     /// force.
-    pub fn new(
-        registry: &Registry,
-        total: &'static str,
-        in_force: &'static str,
-        labels: &[(&'static str, &str)],
-    ) -> Self {
+    pub fn new(registry: &Registry, total: Metric, in_force: Metric, labels: &[(&'static str, &str)]) -> Self {
         let counted = ["error", "success"].map(|result| {
             let labels: Vec<_> = labels.iter().copied().chain([("result", result)]).collect();
             registry.counter(total, &labels)

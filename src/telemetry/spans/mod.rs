@@ -12,7 +12,7 @@ use opentelemetry::{
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
 use tonic::Code;
 use weir_telemetry::{
-    Registry,
+    Metric, Registry,
     request::{RequestEnd, RequestSummary, Surface},
 };
 
@@ -20,13 +20,10 @@ pub use opentelemetry_sdk::trace::Span;
 pub use parent::parent_context;
 pub use settings::{Protocol, TracingSettings};
 
-const SPANS: &str = "weir_trace_spans_total";
-
-/// The counters, with their HELP texts.
-pub const COUNTERS: &[(&str, &str)] = &[(
-    SPANS,
+const SPANS: Metric = (
+    "weir_trace_spans_total",
     "Spans recorded, by result: exported, dropped (the queue was full), failed (the collector did not accept them).",
-)];
+);
 
 /// The counts of spans by result.
 #[derive(Clone, Debug)]

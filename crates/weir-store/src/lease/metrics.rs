@@ -5,29 +5,24 @@ use std::sync::Arc;
 use metrics::{Counter, Gauge};
 
 use weir_core::hold::Grant;
-use weir_telemetry::{Registry, ShardedCounters};
+use weir_telemetry::{Metric, Registry, ShardedCounters};
 
-const DECISIONS: &str = "weir_leases_decisions_total";
-const SPENT: &str = "weir_leases_spent_units_total";
-const GRANTED: &str = "weir_leases_granted_units_total";
-const BURNT: &str = "weir_leases_burnt_units_total";
-const RENEWALS: &str = "weir_leases_renewals_total";
-const FULL: &str = "weir_leases_full_total";
-const LEASES: &str = "weir_leases";
-const HELD: &str = "weir_leases_held_units";
-
-/// Names and HELP texts of the counters.
-pub const COUNTERS: &[(&str, &str)] = &[
-    (DECISIONS, "Checks decided from leases, without the shared store, by outcome."),
-    (SPENT, "Units spent from leases."),
-    (GRANTED, "Units that the shared store granted to leases."),
-    (BURNT, "Units of leases that were not renewed by their deadline, so that they count as spent."),
-    (RENEWALS, "Renewals of leases, by result: ok, or lost: not answered, or not sent since the store is down."),
-    (FULL, "Keys in demand of which nothing could be leased, since too many others are."),
-];
-/// Names and HELP texts of the gauges.
-pub const GAUGES: &[(&str, &str)] =
-    &[(LEASES, "Keys of which this replica leases units."), (HELD, "Units that this replica holds and has not spent.")];
+const DECISIONS: Metric =
+    ("weir_leases_decisions_total", "Checks decided from leases, without the shared store, by outcome.");
+const SPENT: Metric = ("weir_leases_spent_units_total", "Units spent from leases.");
+const GRANTED: Metric = ("weir_leases_granted_units_total", "Units that the shared store granted to leases.");
+const BURNT: Metric = (
+    "weir_leases_burnt_units_total",
+    "Units of leases that were not renewed by their deadline, so that they count as spent.",
+);
+const RENEWALS: Metric = (
+    "weir_leases_renewals_total",
+    "Renewals of leases, by result: ok, or lost: not answered, or not sent since the store is down.",
+);
+const FULL: Metric =
+    ("weir_leases_full_total", "Keys in demand of which nothing could be leased, since too many others are.");
+const LEASES: Metric = ("weir_leases", "Keys of which this replica leases units.");
+const HELD: Metric = ("weir_leases_held_units", "Units that this replica holds and has not spent.");
 
 const ALLOWED: usize = 0;
 const REFUSED: usize = 1;
@@ -48,7 +43,7 @@ pub(super) struct LeaseMetrics {
 
 impl LeaseMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
-        let counter = |name, labels: &[(&'static str, &str)]| registry.counter(name, labels);
+        let counter = |metric, labels: &[(&'static str, &str)]| registry.counter(metric, labels);
         let decided = [
             counter(DECISIONS, &[("outcome", "allowed")]),
             counter(DECISIONS, &[("outcome", "refused")]),

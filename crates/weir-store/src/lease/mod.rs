@@ -39,8 +39,6 @@ use weir_core::{
 };
 use weir_telemetry::Registry;
 
-pub use metrics::{COUNTERS, GAUGES};
-
 /// Most leased keys; long paths count as several ([`weight`]). Checks of other keys go to the store.
 pub const MAX_LEASES: usize = 65_536;
 
