@@ -12,11 +12,10 @@ use std::sync::Arc;
 
 use axum::{
     Extension, Router,
-    body::Body,
     extract::Request,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware::map_response,
-    response::{IntoResponse, Response},
+    response::Response,
     routing::{get, post},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,7 +32,7 @@ use crate::{
     auth::{Role, Roles},
     limiter::Limiter,
     transport::{
-        http::{Sites, body, problem::Problem},
+        http::{JSON, Sites, body, problem::Problem, response},
         rlqs::Quotas,
     },
 };
@@ -166,11 +165,7 @@ async fn read<T: DeserializeOwned>(explorer: &Explorer, request: Request) -> Res
 }
 
 fn json_reply(answer: &impl Serialize) -> Response {
-    match serde_json::to_vec(answer) {
-        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response(),
-        // Unreachable: all values of an answer are texts or numbers.
-        Err(_) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "").into_response(),
-    }
+    response(StatusCode::OK, JSON, answer)
 }
 
 fn no_domain(name: &str) -> Problem {

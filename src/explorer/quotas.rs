@@ -21,31 +21,9 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
     let Wanted { domain } = read(&explorer, request).await?;
     let found = explorer.0.quotas.as_ref().and_then(|quotas| Some((quotas, quotas.domain(&domain)?)));
     let Some((quotas, number)) = found else { return Ok(json_reply(&json!({ "divided": false }))) };
-    let (streams, count, statuses) = {
+    let (streams, count, buckets) = {
         let state = quotas.lock();
         (state.stream_count(), state.bucket_count(), state.statuses(number, MAX_BUCKETS))
     };
-    let buckets = statuses.into_iter().map(|bucket| {
-        let envoys = bucket.envoys.into_iter().map(|envoy| {
-            json!({
-                "peer": envoy.peer,
-                "assigned": envoy.assigned,
-                "used": envoy.used,
-                "denied": envoy.denied,
-                "has_left": envoy.has_left,
-            })
-        });
-        json!({
-            "entries": bucket.entries,
-            "limit": bucket.limit,
-            "streams": bucket.streams,
-            "envoys": envoys.collect::<Vec<_>>(),
-        })
-    });
-    Ok(json_reply(&json!({
-        "divided": true,
-        "streams": streams,
-        "count": count,
-        "buckets": buckets.collect::<Vec<_>>(),
-    })))
+    Ok(json_reply(&json!({ "divided": true, "streams": streams, "count": count, "buckets": buckets })))
 }

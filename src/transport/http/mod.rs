@@ -51,7 +51,8 @@ use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
 pub use settings::{HttpSettings, UiSettings};
 pub use site::Sites;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The media type of answers.
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Maximum number of values in the JSON of a check; twice what a valid one can have.
 const MAX_VALUES: usize = 512;
@@ -318,7 +319,8 @@ fn detail(binding: Option<&Quota<'_>>) -> String {
     }
 }
 
-fn response(status: StatusCode, kind: HeaderValue, body: &impl Serialize) -> Response {
+/// Returns a response with a JSON body of this media type.
+pub fn response(status: StatusCode, kind: HeaderValue, body: &impl Serialize) -> Response {
     match serde_json::to_vec(body) {
         Ok(body) => (status, [(header::CONTENT_TYPE, kind)], Body::from(body)).into_response(),
         Err(error) => {

@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use serde::Serialize;
+
 use super::{Bucket, Division, QuotaState, Rule};
 use crate::transport::rlqs::wire;
 
@@ -9,7 +11,7 @@ use crate::transport::rlqs::wire;
 const MAX_ENVOYS: usize = 100;
 
 /// The status of a bucket: its limit, and the Envoys that report it to this replica. Rates are in requests per second.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct BucketStatus {
     /// Its entries, in the order of their keys.
     pub entries: Vec<(String, String)>,
@@ -22,7 +24,7 @@ pub struct BucketStatus {
 }
 
 /// The status of an Envoy in one bucket.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct EnvoyStatus {
     /// Its address; `None` for a unix socket, and if its stream has ended.
     pub peer: Option<String>,
