@@ -1,13 +1,6 @@
 //! Metrics, liveness and readiness over HTTP, for operators.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
-};
+use std::{io, sync::Arc, time::Instant};
 
 use axum::{
     Router,
@@ -28,58 +21,24 @@ mod compressed;
 #[derive(Clone)]
 pub struct HealthAndMetrics {
     metrics: Arc<Metrics>,
-    draining: Arc<AtomicBool>,
-    awaits_policy: Arc<AtomicBool>,
-    /// The problem of the shared store, as a line of text.
-    store: Arc<Mutex<Option<&'static str>>>,
-    requires_store: bool,
+    /// Whether this service is ready, and the body of `/readyz`.
+    readiness: Arc<Mutex<(bool, &'static str)>>,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
     /// The last page of metrics, compressed, and when it was begun.
     page: Arc<tokio::sync::Mutex<Option<(Instant, Bytes)>>>,
 }
 
 impl HealthAndMetrics {
-    /// Returns endpoints for `metrics`. With `requires_store`, `/readyz` fails while the shared store has a problem.
-    /// `refresh` updates the gauges that are computed on demand.
-    pub fn new(
-        metrics: Arc<Metrics>,
-        requires_store: bool,
-        refresh: impl Fn(&Metrics) + Send + Sync + 'static,
-    ) -> Self {
-        let (draining, awaits_policy, store) = (Arc::default(), Arc::default(), Arc::default());
-        let (refresh, page) = (Arc::new(refresh), Arc::default());
-        Self { metrics, draining, awaits_policy, store, requires_store, refresh, page }
+    /// Returns endpoints for `metrics`, ready until [`report`](Self::report) says otherwise. `refresh` updates the
+    /// gauges that are computed on demand.
+    pub fn new(metrics: Arc<Metrics>, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
+        let readiness = Arc::new(Mutex::new((true, "ready\n")));
+        Self { metrics, readiness, refresh: Arc::new(refresh), page: Arc::default() }
     }
 
-    /// Makes `/readyz` fail from now on.
-    pub fn report_draining(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-    }
-
-    /// Makes `/readyz` fail while a policy is awaited.
-    pub fn report_awaited_policy(&self, is_awaited: bool) {
-        self.awaits_policy.store(is_awaited, Ordering::Relaxed);
-    }
-
-    /// Whether `/readyz` succeeds.
-    pub fn is_ready(&self) -> bool {
-        self.obstacle().is_none()
-    }
-
-    /// Sets the problem of the shared store, which `/readyz` reports.
-    pub fn report_store(&self, problem: Option<&'static str>) {
-        *self.store.lock() = problem;
-    }
-
-    /// Returns why this service is not ready; `None` if it is ready.
-    fn obstacle(&self) -> Option<&'static str> {
-        if self.draining.load(Ordering::Relaxed) {
-            return Some("shutting down\n");
-        }
-        if self.awaits_policy.load(Ordering::Relaxed) {
-            return Some("the control plane has not sent a policy\n");
-        }
-        self.store.lock().filter(|_| self.requires_store)
+    /// Sets whether `/readyz` succeeds, and its body.
+    pub fn report(&self, is_ready: bool, body: &'static str) {
+        *self.readiness.lock() = (is_ready, body);
     }
 
     /// Returns a page of metrics that is begun after this call, compressed. One is made at a time, for all calls that wait,
@@ -122,24 +81,22 @@ async fn metrics(State(admin): State<HealthAndMetrics>, headers: HeaderMap) -> i
 }
 
 async fn ready(State(admin): State<HealthAndMetrics>) -> impl IntoResponse {
-    match admin.obstacle() {
-        Some(obstacle) => (StatusCode::SERVICE_UNAVAILABLE, obstacle),
-        None => (StatusCode::OK, admin.store.lock().unwrap_or("ready\n")),
-    }
+    let (is_ready, body) = *admin.readiness.lock();
+    (if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)
 }
 
 /// Readiness at the path and with the answers of envoyproxy/ratelimit, for its probes.
 async fn healthcheck(State(admin): State<HealthAndMetrics>) -> impl IntoResponse {
-    match admin.obstacle() {
-        Some(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
-        None => (StatusCode::OK, "OK"),
-    }
+    if admin.readiness.lock().0 { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::{atomic::AtomicUsize, mpsc},
+        sync::{
+            atomic::{AtomicUsize, Ordering},
+            mpsc,
+        },
         time::Duration,
     };
 
@@ -161,7 +118,7 @@ mod tests {
                 begins.lock().recv_timeout(Duration::from_secs(60)).expect("it begins");
             }
         };
-        let routes = HealthAndMetrics::new(Metrics::new(), false, refresh).routes();
+        let routes = HealthAndMetrics::new(Metrics::new(), refresh).routes();
         let get = |path: &str| {
             let call = routes.clone().oneshot(Request::get(path).body(Body::empty()).expect("a request"));
             tokio::spawn(async { call.await.expect("an answer").status() })

@@ -136,7 +136,7 @@ impl App {
         let limiter = Arc::new(limiter);
         let documents = open_overrides(&settings.store, limiter.store(), start_empty)?;
         let overrides = Arc::new(OverrideService::new(documents, Arc::clone(&limiter), settings.bounds()));
-        let admin = HealthAndMetrics::new(Arc::clone(&metrics), settings.store.redis.required_for_readiness, {
+        let admin = HealthAndMetrics::new(Arc::clone(&metrics), {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {
                 let MemoryStats { keys, capacity_misses, expired, evicted, left_out } =
@@ -250,7 +250,7 @@ impl App {
             }
         };
         let requires_store = settings.store.redis.required_for_readiness;
-        let readiness = Readiness { admin, health, requires_store, reporting: Arc::default() };
+        let readiness = Readiness { admin, health, requires_store, state: Arc::default() };
         let in_force = PolicyInForce { limiter: Arc::clone(&limiter), empty };
         let mut reloads = std::mem::take(&mut security.reloads);
         reloads.extend(source.follow(in_force, &settings, reload, readiness.clone()));

@@ -19,26 +19,47 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between probes of a required store, since a replica may get no checks that would show its health.
 const REACH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The bodies of `/readyz` about the store.
 const NEVER_ANSWERED: &str = "the shared store has not answered since the start\n";
 const DOWN: &str = "the store does not answer\n";
 
 /// Reports the readiness of this service.
 #[derive(Clone)]
 pub(super) struct Readiness {
+    /// `/readyz`.
     pub admin: HealthAndMetrics,
+    /// The health service of gRPC, which says the same.
     pub health: ServingReporter,
     /// Whether readiness fails while the store is unhealthy.
     pub requires_store: bool,
-    /// Held while health is reported, so that the last report is of the latest state.
-    pub reporting: Arc<tokio::sync::Mutex<()>>,
+    /// Locked while it is reported, so that the last report is of the latest state.
+    pub state: Arc<tokio::sync::Mutex<State>>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    is_draining: bool,
+    awaits_policy: bool,
+    /// The problem of the shared store, as a line of text.
+    store: Option<&'static str>,
+}
+
+impl State {
+    /// Whether this service is ready, and the body of `/readyz`.
+    fn readiness(&self, requires_store: bool) -> (bool, &'static str) {
+        match self {
+            Self { is_draining: true, .. } => (false, "shutting down\n"),
+            Self { awaits_policy: true, .. } => (false, "the control plane has not sent a policy\n"),
+            Self { store: Some(problem), .. } => (!requires_store, problem),
+            Self { .. } => (true, "ready\n"),
+        }
+    }
 }
 
 impl Readiness {
     /// Reports that the store has not answered yet: it may be misconfigured (host name, password, certificate), and
     /// meanwhile decisions are made without it.
     pub(super) async fn await_store(&self) {
-        self.tell(Some(NEVER_ANSWERED)).await;
+        self.change(|state| state.store = Some(NEVER_ANSWERED)).await;
     }
 
     /// Waits until the store has answered once and reports that; from then on reports the health of a required store.
@@ -46,7 +67,7 @@ impl Readiness {
     pub(super) async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, timeout: Duration) {
         let Some(shared) = limiter.store().shared() else { return };
         reached(shared.redis(), timeout).await;
-        self.tell(None).await;
+        self.change(|state| state.store = None).await;
         if !self.requires_store {
             return;
         }
@@ -65,7 +86,7 @@ impl Readiness {
                 polls.tick().await;
                 let up = answers.load(Relaxed) && shared.redis().is_up();
                 if up != reported {
-                    self.tell((!up).then_some(DOWN)).await;
+                    self.change(|state| state.store = (!up).then_some(DOWN)).await;
                     reported = up;
                 }
             }
@@ -73,27 +94,23 @@ impl Readiness {
         tokio::join!(ask, report);
     }
 
-    async fn tell(&self, problem: Option<&'static str>) {
-        self.admin.report_store(problem);
-        self.report().await;
-    }
-
     /// Reports whether a policy is awaited; while it is, this service is not ready.
     pub(super) async fn report_awaited_policy(&self, is_awaited: bool) {
-        self.admin.report_awaited_policy(is_awaited);
-        self.report().await;
-    }
-
-    /// Reports in the health service the same readiness as `/readyz`.
-    async fn report(&self) {
-        let _reporting = self.reporting.lock().await;
-        self.health.report(self.admin.is_ready()).await;
+        self.change(|state| state.awaits_policy = is_awaited).await;
     }
 
     /// Fails readiness permanently.
     pub(super) async fn report_draining(&self) {
-        self.admin.report_draining();
-        self.report().await;
+        self.change(|state| state.is_draining = true).await;
+    }
+
+    /// Changes the state and reports it.
+    async fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock().await;
+        change(&mut state);
+        let (is_ready, body) = state.readiness(self.requires_store);
+        self.admin.report(is_ready, body);
+        self.health.report(is_ready).await;
     }
 }
 
