@@ -23,14 +23,15 @@ use clap::{ArgGroup, Args};
 use weir_core::{algorithm::Bounds, domain::ManualClock};
 use weir_policy::{Policy, Rules};
 use weir_server::cli::Signals;
-use weir_store::{StoreSettings, StoreUrl};
+use weir_store::{Store, StoreSettings, StoreUrl};
+use weir_telemetry::Causes;
 
 use self::{
     compare::Comparison,
     replay::{End, Replay, ReplayTarget},
     simulation::{Print, Simulation},
     source::Source,
-    store::{SimulationStore, in_memory, open_redis},
+    store::{Leftovers, in_memory, open_redis},
 };
 use super::{CommandResult, EXIT_NO, Failure, block_on, out::Out, rules::RulesArgs, variables};
 use crate::config::{Flags, Settings};
@@ -98,7 +99,7 @@ impl Simulate {
         match &store.url {
             StoreUrl::Memory => {
                 let stores = scene.policies.iter().map(|_| in_memory(&scene.clock)).collect();
-                block_on(self.perform(scene, stores, &[], replay, Signals::default()))
+                block_on(self.perform(scene, stores, Vec::new(), replay, Signals::default()))
             }
             StoreUrl::Redis(url) => block_on(async {
                 let signals = Signals::listen()?;
@@ -108,7 +109,7 @@ impl Simulate {
                     stores.push(store);
                     leftovers.push(left);
                 }
-                self.perform(scene, stores, &leftovers, replay, signals).await
+                self.perform(scene, stores, leftovers, replay, signals).await
             }),
         }
     }
@@ -133,11 +134,11 @@ impl Simulate {
         }
     }
 
-    async fn perform<S: SimulationStore>(
+    async fn perform<S: Store>(
         &self,
         Setup { clock, bounds, policies }: Setup,
         stores: Vec<S>,
-        leftovers: &[String],
+        leftovers: Vec<Leftovers>,
         replay: Replay,
         signals: Signals,
     ) -> CommandResult {
@@ -161,14 +162,14 @@ impl Simulate {
 /// Runs the replay and deletes its keys, however it ends; a second signal skips the deletion.
 async fn replay_and_clean_up(
     mut target: impl ReplayTarget,
-    leftovers: &[String],
+    mut leftovers: Vec<Leftovers>,
     replay: Replay,
     mut signals: Signals,
 ) -> CommandResult {
     let outcome = run(&mut target, replay, signals.next()).await;
     let left = tokio::select! {
-        left = clean_up(&target, leftovers) => left,
-        _ = signals.next() => leftovers.iter().map(|left| format!("{left}: interrupted")).collect(),
+        left = clean_up(&mut leftovers) => left,
+        _ = signals.next() => leftovers.iter().map(|left| format!("{}: interrupted", left.text)).collect(),
     };
     match (outcome, left.join("\nweir: ")) {
         (outcome, left) if left.is_empty() => outcome,
@@ -177,12 +178,12 @@ async fn replay_and_clean_up(
     }
 }
 
-/// Deletes the states in the stores. Returns which of the `leftovers` remain, and why.
-async fn clean_up(target: &impl ReplayTarget, leftovers: &[String]) -> Vec<String> {
+/// Deletes the leftovers. Returns which remain, and why.
+async fn clean_up(leftovers: &mut [Leftovers]) -> Vec<String> {
     let mut left = Vec::new();
-    for (store, remains) in target.stores().into_iter().zip(leftovers) {
-        if let Err(why) = store.clean_up().await {
-            left.push(format!("{remains}: {why}"));
+    for Leftovers { text, deletion } in leftovers {
+        if let Err(error) = deletion.await {
+            left.push(format!("{text}: {}", Causes(&error)));
         }
     }
     left

@@ -4,12 +4,10 @@ use std::{io::Write, pin::pin};
 
 use futures_util::FutureExt;
 
-use super::{Failure, lines::Lines, progress::Progress, skipped::SkippedLines, store::SimulationStore, trace::Line};
+use super::{Failure, lines::Lines, progress::Progress, skipped::SkippedLines, trace::Line};
 
 /// The target of a replay: a simulation or a comparison.
 pub(super) trait ReplayTarget {
-    type Store: SimulationStore;
-
     /// Replays a line, and prints its result if requested. Returns a reason if the replay cannot continue.
     ///
     /// # Errors
@@ -21,9 +19,6 @@ pub(super) trait ReplayTarget {
     /// # Errors
     /// The report cannot be written.
     fn conclude(&self, out: &mut dyn Write) -> std::io::Result<u8>;
-
-    /// Returns the stores in use.
-    fn stores(&self) -> Vec<&Self::Store>;
 }
 
 /// The replay of one trace.

@@ -12,11 +12,11 @@ use weir_core::{
     domain::{ManualClock, Micros},
 };
 use weir_policy::Policy;
+use weir_store::Store;
 use weir_telemetry::Causes;
 
 use super::{
     replay::ReplayTarget,
-    store::SimulationStore,
     timestamps::at_text,
     trace::{CheckLine, Line, ResetLine},
 };
@@ -61,7 +61,7 @@ struct CheckRecord<'a> {
     decided: RenderedDecision,
 }
 
-impl<S: SimulationStore> Simulation<S> {
+impl<S: Store> Simulation<S> {
     /// Creates a simulation of `policy`, whose time in `store` is that of `clock`.
     pub(super) fn new(store: S, clock: Arc<ManualClock>, policy: Policy, bounds: Bounds, print: Print) -> Self {
         let totals = PolicyTotals::new(&policy);
@@ -123,9 +123,7 @@ impl<S: SimulationStore> Simulation<S> {
     }
 }
 
-impl<S: SimulationStore> ReplayTarget for Simulation<S> {
-    type Store = S;
-
+impl<S: Store> ReplayTarget for Simulation<S> {
     async fn replay(&mut self, number: u64, line: Line, out: &mut dyn Write) -> io::Result<Option<String>> {
         let at = line.at_us();
         self.clock.set(at);
@@ -160,10 +158,6 @@ impl<S: SimulationStore> ReplayTarget for Simulation<S> {
             self.print_summary(json, out)?;
         }
         Ok(0)
-    }
-
-    fn stores(&self) -> Vec<&S> {
-        vec![self.limiter.store()]
     }
 }
 

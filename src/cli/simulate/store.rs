@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use futures_util::{FutureExt as _, future::BoxFuture};
 use weir_core::domain::{ManualClock, time::SECOND};
 use weir_settings::Time;
 use weir_store::{
-    MemoryStore, Store,
+    MemoryStore, StoreError,
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
     url::RedisUrl,
@@ -20,13 +21,12 @@ const MAX_KEYS: usize = 1 << 32;
 /// Minimum command timeout in Redis, as only an operator waits for the result.
 const LEAST_COMMAND_TIMEOUT: Time = Time(5 * SECOND);
 
-/// A store for one simulation.
-pub(super) trait SimulationStore: Store {
-    /// Deletes everything that the simulation stored.
-    ///
-    /// # Errors
-    /// The reason why something may remain.
-    async fn clean_up(&self) -> Result<(), String>;
+/// What remains of a simulation in a shared store, and how to delete it.
+pub(super) struct Leftovers {
+    /// Describes them.
+    pub text: String,
+    /// Deletes them; the store must live until then.
+    pub deletion: BoxFuture<'static, Result<usize, StoreError>>,
 }
 
 /// Creates a store in memory.
@@ -35,13 +35,7 @@ pub(super) fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock
     MemoryStore::new(settings, Arc::clone(clock))
 }
 
-impl SimulationStore for MemoryStore<Arc<ManualClock>> {
-    async fn clean_up(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-/// Connects to a store in Redis, under a random prefix; also returns what remains in it without the clean-up.
+/// Connects to a store in Redis, under a random prefix.
 ///
 /// # Errors
 /// The server cannot be used.
@@ -49,13 +43,15 @@ pub(super) async fn open_redis(
     url: &RedisUrl,
     settings: &RedisSettings,
     clock: &Arc<ManualClock>,
-) -> Result<(RedisStore, String), Failure> {
+) -> Result<(RedisStore, Leftovers), Failure> {
     let settings = alone(settings.clone());
     let store = RedisStore::start(url, &settings, Some(Arc::clone(clock) as _), Arc::default())?;
     let reached = store.reach(settings.connect_timeout.duration()).await;
     reached.map_err(|error| format!("cannot use {url}: {}", Causes(&error)))?;
     let prefix = settings.key_prefix;
-    Ok((store, format!("keys that begin with {prefix} may be left in {url} until they expire")))
+    let text = format!("keys that begin with {prefix} may be left in {url} until they expire");
+    let deletion = store.clear().boxed();
+    Ok((store, Leftovers { text, deletion }))
 }
 
 /// Returns the settings of a store for one simulation only.
@@ -63,10 +59,4 @@ fn alone(redis: RedisSettings) -> RedisSettings {
     let key_prefix = format!("{}simulate:{:032x}:", redis.key_prefix, rand::random::<u128>());
     let command_timeout = Time(redis.command_timeout.0.max(LEAST_COMMAND_TIMEOUT.0));
     RedisSettings { key_prefix, command_timeout, ..redis }
-}
-
-impl SimulationStore for RedisStore {
-    async fn clean_up(&self) -> Result<(), String> {
-        self.clear().await.map(drop).map_err(|error| Causes(&error).to_string())
-    }
 }

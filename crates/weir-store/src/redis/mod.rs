@@ -274,13 +274,14 @@ impl RedisStore {
         self.io.servers.clock()
     }
 
-    /// Deletes all keys under this store's prefix and returns how many there were.
+    /// Deletes all keys under this store's prefix and returns how many there were. The future does not borrow the store,
+    /// which must live until it completes.
     ///
     /// # Errors
     /// [`StoreError`] when some keys may remain.
-    pub async fn clear(&self) -> Result<usize, StoreError> {
-        let prefix = self.prefix.to_vec();
-        self.io.run(move |io| async move { io.servers.remove(&prefix).await }).await
+    pub fn clear(&self) -> impl Future<Output = Result<usize, StoreError>> + use<> {
+        let (io, prefix) = (self.io.clone(), self.prefix.to_vec());
+        async move { io.run(move |io| async move { io.servers.remove(&prefix).await }).await }
     }
 }
 

@@ -14,6 +14,7 @@ use std::{
 use serde_json::json;
 use weir_core::{algorithm::Bounds, domain::ManualClock};
 use weir_policy::Policy;
+use weir_store::Store;
 use weir_telemetry::Causes;
 
 use self::{
@@ -24,7 +25,6 @@ use super::{
     EXIT_NO,
     replay::ReplayTarget,
     simulation::print_json,
-    store::SimulationStore,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
@@ -73,7 +73,7 @@ struct Candidate<S> {
     first_invalid: Option<(u64, String)>,
 }
 
-impl<S: SimulationStore> Candidate<S> {
+impl<S: Store> Candidate<S> {
     fn new((name, policy, store): (String, Policy, S)) -> Self {
         let (totals, decided) = (PolicyTotals::new(&policy), HashMap::new());
         let limiter = Limiter::new(store, policy, Metrics::new());
@@ -96,7 +96,7 @@ impl<S: SimulationStore> Candidate<S> {
     }
 }
 
-impl<S: SimulationStore> Comparison<S> {
+impl<S: Store> Comparison<S> {
     /// Creates the comparison of two policies, each with the name of its file and a store of its own, whose time is
     /// that of `clock`.
     pub(super) fn new([a, b]: [(String, Policy, S); 2], clock: Arc<ManualClock>, bounds: Bounds, print: Print) -> Self {
@@ -192,9 +192,7 @@ impl<S: SimulationStore> Comparison<S> {
     }
 }
 
-impl<S: SimulationStore> ReplayTarget for Comparison<S> {
-    type Store = S;
-
+impl<S: Store> ReplayTarget for Comparison<S> {
     async fn replay(&mut self, number: u64, line: Line, out: &mut dyn Write) -> io::Result<Option<String>> {
         self.clock.set(line.at_us());
         match line {
@@ -206,9 +204,5 @@ impl<S: SimulationStore> ReplayTarget for Comparison<S> {
     fn conclude(&self, out: &mut dyn Write) -> io::Result<u8> {
         self.report(out)?;
         Ok(if self.counts.sum() > 0 { EXIT_NO } else { 0 })
-    }
-
-    fn stores(&self) -> Vec<&S> {
-        vec![self.a.limiter.store(), self.b.limiter.store()]
     }
 }

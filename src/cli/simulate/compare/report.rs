@@ -15,12 +15,12 @@ use super::{
 use crate::{
     cli::{
         render::human_duration,
-        simulate::{simulation::print_json, store::SimulationStore, timestamps::at_text},
+        simulate::{simulation::print_json, timestamps::at_text},
     },
     limiter::totals::{LimitTotals, Name},
 };
 
-impl<S: SimulationStore> Comparison<S> {
+impl<S> Comparison<S> {
     /// Prints totals, limits, and the keys that are treated differently.
     pub(crate) fn report(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.print.json { self.report_json(out) } else { self.report_text(out) }
@@ -128,7 +128,7 @@ impl<S: SimulationStore> Comparison<S> {
     }
 }
 
-impl<S: SimulationStore> Candidate<S> {
+impl<S> Candidate<S> {
     fn total(&self) -> Value {
         let first_invalid = self.first_invalid.as_ref().map(|(line, error)| json!({ "line": line, "error": error }));
         json!({ "policy": self.name, "allowed": self.allowed, "refused": self.refused, "invalid": self.invalid,
