@@ -14,7 +14,7 @@ use hyper::{
     header::EXPECT,
 };
 use metrics::Counter;
-use tokio::sync::oneshot;
+use parking_lot::Mutex;
 use tower::{BoxError, Service as _};
 use weir_server::{AnswerBytes, Connected, metrics::ListenerMetrics};
 use weir_telemetry::request::Surface;
@@ -64,17 +64,16 @@ impl Routes for HttpRoutes {
             request.extensions_mut().insert(Peer(self.incomplete_calls.connected().peer));
         }
         let asks_first = asks_first(&request);
-        let (back, mut unread) = oneshot::channel();
-        let request = request.map(|body| {
-            let body = self.incomplete_calls.body(body, Expected::Message);
-            Body::new(LentBody { body: Some(body), back: Some(back), is_asked_for: !asks_first })
-        });
+        let (head, body) = request.into_parts();
+        let body = self.incomplete_calls.body(body, Expected::Message);
+        let lent = Arc::new(Mutex::new(Lent { body, must_drain: !asks_first }));
+        let request = Request::from_parts(head, Body::new(LentBody(Arc::clone(&lent))));
         let Ok(mut response) = self.router.clone().call(request).await;
         if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
             self.too_large.increment(1);
         }
-        if let Ok(unread) = unread.try_recv() {
-            body::drain(unread).await;
+        if let Some(Lent { body, must_drain: true }) = Arc::into_inner(lent).map(Mutex::into_inner) {
+            body::drain(body).await;
         }
         let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
         response.extensions_mut().get_or_insert_with(|| bytes);
@@ -109,41 +108,31 @@ fn asks_first<B>(request: &Request<B>) -> bool {
     request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT)
 }
 
-/// A body that is sent back if it is dropped before its end, unless the client still waits to be asked for it.
-struct LentBody {
-    body: Option<RequestBody<Incoming>>,
-    back: Option<oneshot::Sender<RequestBody<Incoming>>>,
-    is_asked_for: bool,
+/// A body that the router reads as a [`LentBody`], perhaps not to its end.
+struct Lent {
+    body: RequestBody<Incoming>,
+    /// Whether the client was asked for it, and it has neither ended nor failed.
+    must_drain: bool,
 }
+
+struct LentBody(Arc<Mutex<Lent>>);
 
 impl hyper::body::Body for LentBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let polled = Pin::new(body).poll_frame(cx);
-        self.is_asked_for = true;
-        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            self.back = None;
-        }
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut lent = self.0.lock();
+        let polled = Pin::new(&mut lent.body).poll_frame(cx);
+        lent.must_drain = !matches!(polled, Poll::Ready(None | Some(Err(_))));
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(|body| body.is_end_stream())
+        self.0.lock().body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or_else(SizeHint::default, |body| body.size_hint())
-    }
-}
-
-impl Drop for LentBody {
-    fn drop(&mut self) {
-        if let (Some(back), Some(body), true) = (self.back.take(), self.body.take(), self.is_asked_for) {
-            // Received unless the whole request is dropped.
-            let _ = back.send(body);
-        }
+        self.0.lock().body.size_hint()
     }
 }
