@@ -8,7 +8,7 @@ use weir_core::{
 };
 use weir_policy::{
     Policy,
-    overrides::{Change, LimitChanges},
+    overrides::{Change, LimitChanges, Override},
 };
 use weir_store::{
     AnyStore, MemoryStore, SystemClock,
@@ -158,4 +158,34 @@ async fn an_override_ended_by_a_fast_clock_is_restored_by_the_store() {
     service.refresh().await;
     service.remove_ended().await;
     assert_eq!((in_force(), stored(&service).await), ([false, true], 1));
+}
+
+/// Replicas of different versions share what operators have set.
+#[test]
+fn stored_overrides_stay_the_same_across_versions() {
+    let limits = LimitChanges::parse("{ gcra: { burst: 9, count: 1, period: 1s } }", &Bounds::default()).unwrap();
+    for (change, expected) in [
+        (Change::Factor(0.5), "\"factor\":0.5"),
+        (Change::Limits(limits), "\"limits\":\"{ gcra: { burst: 9, count: 1, period: 1s } }\""),
+        (Change::Unlimited, "\"unlimited\":true"),
+        (Change::Shadow, "\"shadow\":true"),
+        (Change::Ban, "\"ban\":true"),
+    ] {
+        let one = Override {
+            id: "id".into(),
+            domain: "shop".into(),
+            pattern: ["user".into(), "*".into()].into(),
+            change,
+            reason: "a test".into(),
+            author: "me".into(),
+            set_at: 1,
+            start: 2,
+            end: Some(3),
+        };
+        let rest = r#""author":"me","domain":"shop","end_us":3,"id":"id","key":["user","*"],"reason":"a test","set_at_us":1,"start_us":2"#;
+        let stored: serde_json::Value = serde_json::from_str(&format!("{{{rest},{expected}}}")).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&document::write(&one)).unwrap(), stored);
+        assert_eq!(*document::read(&stored.to_string(), &Bounds::default()).unwrap(), one);
+        assert_eq!(document::name(&one.domain, &one.pattern), r#"["shop",["user","*"]]"#);
+    }
 }

@@ -49,3 +49,33 @@ pub fn request_id(message: &CheckMessage<'_>, window: Micros) -> Result<RequestI
     let key: [u8; 8] = sha256([key.encode_to_vec()]);
     Ok(RequestId { name: [message.request_id.as_bytes(), &key].concat().into(), fingerprint, window })
 }
+
+#[cfg(test)]
+mod tests {
+    use data_encoding::HEXLOWER;
+
+    use super::*;
+    use crate::proto::{Limit, LimitSpec};
+
+    /// A client repeats a request on any replica, also of another version.
+    #[test]
+    fn ids_and_fingerprints_stay_the_same_across_versions() {
+        let spec = LimitSpec { limits: vec![Limit { name: "own".to_owned(), ..Limit::default() }], charge: 2 };
+        let least = CheckRequest { key: vec!["a".to_owned()], request_id: "r".to_owned(), ..CheckRequest::default() };
+        let most = CheckRequest {
+            domain: "shop".to_owned(),
+            limit_spec: Some(spec),
+            cost: Some(2),
+            max_wait: Some(prost_types::Duration { seconds: 1, nanos: 5 }),
+            factor: Some(0.5),
+            summary_only: true,
+            ..least.clone()
+        };
+        for (check, name, fingerprint) in
+            [(least, "72386b1a694c7f1092", "9eff4d38eb0ebdba"), (most, "72e3a316ff531f7536", "ad275a4317917610")]
+        {
+            let id = request_id(&(&check).into(), 1).unwrap();
+            assert_eq!((&*HEXLOWER.encode(&id.name), &*HEXLOWER.encode(&id.fingerprint)), (name, fingerprint));
+        }
+    }
+}

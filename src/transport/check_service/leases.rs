@@ -148,3 +148,17 @@ fn hold_id(holder: &[u8], client: Option<&str>, lease: u64, request: &Request<'_
     let (client, key) = (client.unwrap_or_default().as_bytes(), request.key.prefix(request.key.depth()));
     HoldId { owner: word(&[holder, client]), number: word(&[holder, client, &lease.to_le_bytes(), key]) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients renew a lease on any replica, also of another version.
+    #[test]
+    fn ids_of_leases_stay_the_same_across_versions() {
+        let request = Request::new("shop", &["user", "alex"]).unwrap();
+        let id = |client| hold_id(&[7; HOLDER_BYTES], client, 3, &request);
+        assert_eq!(id(Some("app")), HoldId { owner: 4_146_693_318_361_502_876, number: 398_357_516_130_325_120 });
+        assert_eq!(id(None), HoldId { owner: 15_785_721_827_942_111_877, number: 12_118_645_672_341_477_670 });
+    }
+}
