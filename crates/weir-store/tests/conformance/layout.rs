@@ -19,7 +19,7 @@ use weir_test_redis::{Options, Server};
 /// A line for each field of each hash: the key without the prefix, the field, and the value, in hexadecimal.
 const WRITTEN: &str = include_str!("layout-0.2.txt");
 /// The time at which it was written.
-const THEN: Micros = 1_790_000_000_123_456;
+pub const THEN: Micros = 1_790_000_000_123_456;
 const COST: i64 = 3;
 const ANCHOR: u8 = 2;
 
@@ -69,14 +69,28 @@ fn bytes(hex: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("a byte")).collect()
 }
 
+/// Returns the lines of all fields.
+pub fn dump(redis: &OnRedis<'_>) -> String {
+    let found: BTreeMap<_, _> =
+        redis.fields().into_iter().map(|(key, field, value)| (hex(&key) + " " + &hex(&field), hex(&value))).collect();
+    found.iter().map(|(name, value)| format!("{name} {value}\n")).collect()
+}
+
+/// Writes the fields of these lines.
+pub fn restore(redis: &OnRedis<'_>, lines: &str) {
+    for line in lines.lines() {
+        let [key, field, value] =
+            line.split(' ').map(bytes).collect::<Vec<_>>().try_into().expect("a key, a field and a value");
+        redis.put(&key, &field, &value);
+    }
+}
+
 #[tokio::test]
 async fn states_are_written_as_before() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
     decide(&mut redis, THEN, COST).await;
-    let found: BTreeMap<_, _> =
-        redis.fields().into_iter().map(|(key, field, value)| (hex(&key) + " " + &hex(&field), hex(&value))).collect();
-    let found: String = found.iter().map(|(name, value)| format!("{name} {value}\n")).collect();
+    let found = dump(&redis);
     assert_eq!(found.lines().count(), all().len(), "a limit without a state");
     assert!(found == WRITTEN, "the layout has changed; these are the states now:\n{found}");
 }
@@ -85,11 +99,7 @@ async fn states_are_written_as_before() {
 async fn states_written_before_are_decided_on() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
-    for line in WRITTEN.lines() {
-        let [key, field, value] =
-            line.split(' ').map(bytes).collect::<Vec<_>>().try_into().expect("a key, a field and a value");
-        redis.put(&key, &field, &value);
-    }
+    restore(&redis, WRITTEN);
     let mut reference = Reference::default();
     assert_eq!(WRITTEN.lines().count(), all().len());
     let fresh = decide(&mut Reference::default(), THEN, 1).await;

@@ -15,6 +15,7 @@ mod holds;
 mod holds_together;
 mod holds_under_factors;
 mod layout;
+mod layout_holds;
 mod limits_together;
 mod memory;
 mod outage_charges;
