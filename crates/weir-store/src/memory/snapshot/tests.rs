@@ -1,5 +1,7 @@
 //! Tests of snapshots: restored states and rejected files.
 
+mod formats;
+
 use std::{
     fs,
     path::Path,
