@@ -280,6 +280,20 @@ async fn a_failing_snapshot_write_does_not_stop_the_server() {
     assert!(!nowhere.exists() && !Path::new(&dir.snapshot()).exists());
 }
 
+// Connections need a thread of their own to close, since this one blocks until the service ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_snapshot_above_the_limit_of_a_files_size_does_not_stop_the_server() {
+    let dir = SnapshotDir::new();
+    let server = dir.setup().env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
+    server.limit_file_size(Some(0));
+    eventually("a failure", || (server.metric("weir_snapshot_failures_total") > 0.0).then_some(()));
+    server.wait_for_log("the snapshot cannot be written; the previous one remains");
+    assert!(server.check(check(&["user", "alex"])).await.allowed);
+    server.limit_file_size(None);
+    stop(server);
+    assert_eq!(left(&dir.start(), peek(&["user", "alex"])).await, [9, 9]);
+}
+
 #[test]
 fn a_path_that_cannot_be_written_stops_the_start() {
     let dir = SnapshotDir::new();

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 use tonic::transport::Channel;
@@ -314,6 +314,12 @@ impl Server {
 
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");
+    }
+
+    /// Limits the size of the files that it writes (`ulimit -S -f`), or lifts the limit.
+    pub fn limit_file_size(&self, bytes: Option<u64>) {
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit).expect("it lives");
     }
 
     /// Returns the names of the threads.
