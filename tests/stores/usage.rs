@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use prost::Message;
 use tonic::transport::Channel;
 use weir::proto::{
     CheckBatchRequest, CheckRequest, KeyUsage, ListHotKeysRequest, ListKeysRequest, ListKeysResponse,
-    ListReplicasRequest, Replica, ReserveRequest, admin_client::AdminClient, rate_limiter_client::RateLimiterClient,
+    ListReplicasRequest, Replica, ReplicaReport, ReserveRequest, admin_client::AdminClient,
+    rate_limiter_client::RateLimiterClient,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
     service::{assert_no_panic, hash_of, patient, runtime, window},
     support::{
-        Server, eventually_async,
+        Server, eventually, eventually_async,
         requests::{check, reset},
     },
 };
@@ -275,6 +277,24 @@ fn replicas_on_redis_know_each_other() {
 fn replicas_on_a_cluster_know_each_other() {
     let cluster = Cluster::start(&ClusterOptions::default());
     runtime().block_on(replicas_know_each_other(sampling(&cluster.url())));
+}
+
+/// The hash expires only when no replica reports any more: one that restarts again and again keeps it.
+#[test]
+fn a_replica_that_starts_removes_the_reports_of_those_long_gone() {
+    let redis = Redis::start(Options::socket());
+    let report = |at_us| ReplicaReport { at_us, ..ReplicaReport::default() }.encode_to_vec();
+    for (id, value) in [("gone", report(1)), ("later", report(i64::MAX)), ("newer version", b"\xff".to_vec())] {
+        redis.command(&[b"HSET", &b"weir:replicas"[..], id.as_bytes(), &value]);
+    }
+    let service = patient(&redis.url()).policy(&policy()).start();
+    let ids = eventually("its own report", || {
+        let ids = redis.cli(&["HKEYS", "weir:replicas"]);
+        (ids.lines().any(|id| id.len() == 16)).then_some(ids)
+    });
+    assert!(!ids.lines().any(|id| id == "gone"), "{ids}");
+    assert!(["later", "newer version"].iter().all(|kept| ids.lines().any(|id| id == *kept)), "{ids}");
+    assert_no_panic(&service);
 }
 
 #[test]
