@@ -29,16 +29,16 @@ const CALLERS: usize = 8;
 /// More units than a replica of these tests can request: the number of sequential calls in 100 ms.
 const MOST_HELD: u64 = 10_000;
 const USER: [&str; 2] = ["user", "alex"];
-const TRADE: [&str; 3] = ["user", "alex", "trade"];
+pub const TRADE: [&str; 3] = ["user", "alex", "trade"];
 const SPENT: &str = "weir_leases_decisions_total{outcome=\"allowed\"}";
-const HELD: &str = "weir_leases_held_units";
+pub const HELD: &str = "weir_leases_held_units";
 const NOT_GIVEN_BACK: &str = "leased units may count as spent: the store did not take them back in time";
 
 /// Numbers of answers that the callers got, by kind.
 #[derive(Default)]
-struct Seen {
-    admitted: AtomicU64,
-    leased: AtomicU64,
+pub struct Seen {
+    pub admitted: AtomicU64,
+    pub leased: AtomicU64,
     refused: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ fn policy(limit: &str) -> String {
 }
 
 /// As [`policy`], with leases that do not expire during a test, even on a busy machine: what they held would be burnt.
-fn lasting(limit: &str) -> String {
+pub fn lasting(limit: &str) -> String {
     policy(limit).replace("lease: true", "lease: { ttl: 10s }")
 }
 
@@ -60,12 +60,12 @@ fn two(url: &str, policy: &str) -> [Server; 2] {
     [(); 2].map(|()| patient(url).policy(policy).start())
 }
 
-async fn ask(service: &Server, request: CheckRequest) -> CheckResponse {
+pub async fn ask(service: &Server, request: CheckRequest) -> CheckResponse {
     service.client().await.check(request).await.expect("an answer").into_inner()
 }
 
 /// Repeats checks of trades on each service until `is_over`.
-async fn flood(services: &[Server], is_over: impl Fn(&Seen) -> bool + Copy) -> Arc<Seen> {
+pub async fn flood(services: &[Server], is_over: impl Fn(&Seen) -> bool + Copy) -> Arc<Seen> {
     let seen = Arc::new(Seen::default());
     let callers = services.iter().flat_map(|service| (0..CALLERS).map(move |_| service)).map(|service| {
         let seen = Arc::clone(&seen);
@@ -85,7 +85,7 @@ async fn flood(services: &[Server], is_over: impl Fn(&Seen) -> bool + Copy) -> A
 }
 
 /// Returns the remaining units of trades, according to the store.
-fn left(service: &Server) -> u64 {
+pub fn left(service: &Server) -> u64 {
     runtime().block_on(ask(service, peek(&TRADE))).remaining
 }
 

@@ -13,6 +13,7 @@ mod expiry;
 mod failover;
 mod floods;
 mod idempotency;
+mod lease_bans;
 mod leases;
 mod moving_slots;
 mod outage_charges;
