@@ -140,6 +140,17 @@ async fn commands_set_list_and_end() {
         (&json!(true), &json!(0.1), &json!(2.0))
     );
     assert_eq!(limits(&server, &TRADE).await, [100, 40], "a dry run changes nothing");
+    let (from, until) = ("2100-01-01T00:00:00Z", "2100-01-02T00:00:00Z");
+    let terms = ["user", "alex", "--reason", "later", "--from", from, "--until", until, "--dry-run", "--json"];
+    for (command, change) in [(&["ban"][..], "ban"), (&["override", "set", "--unlimited"], "unlimited")] {
+        let later = server.run(&[command, &terms].concat()).json()["override"].clone();
+        assert_eq!(
+            (&later["start_us"], &later["end_us"]),
+            (&json!(4_102_444_800_000_000_u64), &json!(4_102_531_200_000_000_u64)),
+            "{later}"
+        );
+        assert_eq!(later[change], true, "{later}");
+    }
     for user in ["alex", "sam", "kim"] {
         server.check(check(&["user", user, "trade"])).await;
     }

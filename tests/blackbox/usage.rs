@@ -137,6 +137,11 @@ async fn prefixes_are_whole_segments_of_one_domain_or_all() {
     assert_eq!(count(ListKeysRequest { domain: "none".to_owned(), ..Default::default() }).await, 0);
     let everything = all(&channel, ListKeysRequest { all_domains: true, ..Default::default() }).await;
     assert_eq!(everything.len(), 7, "{everything:?}");
+    for command in ["keys", "usage"] {
+        let rows = server.run(&[command, "--all-domains", "--json"]).json_lines();
+        let domains: BTreeSet<_> = rows.iter().map(|row| row["domain"].as_str()).collect();
+        assert_eq!(domains, [Some(""), Some("other")].into(), "{command}: {rows:?}");
+    }
     let unknown: Vec<_> = everything.iter().filter(|row| !row.known).collect();
     assert_eq!((unknown.len(), unknown[0].limit_name.starts_with("rgcra")), (1, true), "{unknown:?}");
     // A long segment is stored as its hash, and is found by it.
