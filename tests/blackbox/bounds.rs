@@ -9,6 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
@@ -16,7 +17,7 @@ use weir::proto::CheckBatchRequest;
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
-    Server, eventually,
+    Server, eventually, eventually_async,
     http::{self, Answer, Client},
     in_time,
     requests::{check, open_stream, reset, was_never_sent},
@@ -125,6 +126,24 @@ async fn idle_connections_are_closed_and_busy_ones_are_kept() {
     drop(send);
     assert_eq!(answers.message().await.expect("no error"), None);
     server.wait_for_metric("weir_connections_closed_total{listener=\"grpc\",reason=\"idle\"}", 2.0);
+}
+
+#[test]
+fn an_idle_http_connection_is_closed() {
+    let server = setup(&[("WEIR_HTTP__IDLE_TIMEOUT", "200ms")]).start();
+    let mut client = Client::connect(&server.http).expect("a connection");
+    assert_eq!(client.post("/v1/check", &json!({ "key": ["user", "alex"] })).status, 200);
+    assert!(client.ends());
+    server.wait_for_metric("weir_connections_closed_total{listener=\"http\",reason=\"idle\"}", 1.0);
+}
+
+#[tokio::test]
+async fn a_connection_may_have_as_many_open_calls_as_the_setting_says() {
+    let server = setup(&[("WEIR_GRPC__MAX_STREAMS", "3")]).start();
+    let stream = tokio::net::TcpStream::connect(&server.grpc).await.expect("a connection");
+    let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    eventually_async("the settings", async || (client.current_max_send_streams() == 3).then_some(())).await;
 }
 
 #[tokio::test]

@@ -131,6 +131,30 @@ async fn clients_are_accepted_by_ca_and_certificate_name() {
 }
 
 #[test]
+fn http_clients_are_accepted_by_ca_and_certificate_name() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
+    let pay = || Leaf::host("pay.example");
+    for (mode, without) in [("required", None), ("optional", Some(200))] {
+        let server = Setup::new()
+            .policy(POLICY)
+            .http_tls(&authority.sign(Leaf::host("localhost")))
+            .file("WEIR_HTTP__TLS__CLIENT_CA", "clients.pem", &authority.pem)
+            .env("WEIR_HTTP__TLS__CLIENT_NAMES", "pay.example")
+            .env("WEIR_HTTP__TLS__CLIENT_AUTH", mode)
+            .start();
+        let ask = |shown: Option<&Pair>| {
+            let mut client = http_client(&server.http, &authority, shown).ok()?;
+            client.ask("GET /readyz", &[], b"").ok().map(|answer| answer.status)
+        };
+        assert_eq!(ask(Some(&authority.sign(pay()))), Some(200), "{mode}");
+        assert_eq!(ask(None), without, "{mode}");
+        for refused in [stranger.sign(pay()), authority.sign(pay().until(2021)), authority.sign(Leaf::host("shop"))] {
+            assert_eq!(ask(Some(&refused)), None, "{mode}");
+        }
+    }
+}
+
+#[test]
 fn commands_present_a_client_certificate() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
     let server = Setup::new()
