@@ -162,6 +162,21 @@ async fn one_bad_resource_rejects_the_whole_response() {
 }
 
 #[tokio::test]
+async fn a_response_above_the_maximum_size_changes_nothing() {
+    let plane = ControlPlane::start();
+    let server = setup(&plane).env("WEIR_XDS__MAX_MESSAGE_BYTES", "2048").spawn();
+    plane.request(0);
+    plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
+    let server = server.serving();
+    let large = (0..200).map(|number| daily(&format!("key {number}"), "", 9)).collect();
+    let again = plane.send("2", vec![config("a", "d", large)]);
+    assert_eq!((again.response_nonce.as_str(), again.error_detail), ("", None), "the first request of another stream");
+    let line = server.wait_for_log("control plane unreachable: the last policy, if any, stays in force");
+    assert!(line["cause"].as_str().is_some_and(|cause| cause.contains("2048")), "{line}");
+    assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 3)));
+}
+
+#[tokio::test]
 async fn messages_mean_what_the_same_file_means() {
     let plane = ControlPlane::start();
     let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
