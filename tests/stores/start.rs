@@ -4,11 +4,18 @@
 use std::{fs, time::Duration};
 
 use futures_util::future::join_all;
-use weir_test_redis::{Options, Server};
+use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
+use weir_test_redis::{Options, Server, free_port};
 
 use crate::{
     service::{patient, runtime},
-    support::{crowd::schema, eventually_async, finish, requests::check, weir},
+    support::{
+        crowd::schema,
+        envoy::{descriptor, should_rate_limit},
+        eventually_async, finish,
+        requests::check,
+        weir,
+    },
     wire::Wire,
 };
 
@@ -35,6 +42,23 @@ fn contradictory_store_settings_are_rejected_at_start() {
         assert!(run.err.contains(expected), "{variables:?}: {expected} is missing: {}", run.err);
         assert!(!run.err.contains("geheim"), "{}", run.err);
         assert_eq!(run.err.lines().count(), 1, "{}", run.err);
+    }
+}
+
+/// Files of descriptors cannot name a rule themselves.
+#[test]
+fn without_the_store_descriptors_are_decided_as_the_setting_says() {
+    let policy = "domain: d\ndescriptors:\n  - { key: k, rate_limit: { unit: day, requests_per_unit: 9 } }";
+    let nowhere = format!("redis://127.0.0.1:{}", free_port());
+    for (rule, expected) in
+        [("allow", Ok(Code::Ok)), ("deny", Ok(Code::OverLimit)), ("error", Err(tonic::Code::Unavailable))]
+    {
+        let service = patient(&nowhere).policy(policy).env("WEIR_ENVOY__ON_STORE_FAILURE", rule).start();
+        let descriptors = vec![descriptor(&["k", "v"], 1)];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..RateLimitRequest::default() };
+        let answer = runtime().block_on(async { should_rate_limit(service.channel().await, request).await });
+        let code = answer.map(|answer| answer.overall_code).map_err(|status| status.code());
+        assert_eq!(code, expected.map(|code| code as i32), "{rule}");
     }
 }
 
