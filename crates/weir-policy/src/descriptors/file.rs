@@ -40,9 +40,12 @@ const ENVOY_KEYS: &[&str] = &[
     "replaces",
 ];
 
-/// Whether a document is in this format.
+/// Whether a document is in this format: it has `descriptors`, or only keys of envoyproxy/ratelimit. A file of `domain`
+/// alone is for limits that Envoy's requests have.
 pub(crate) fn is_descriptor_file(document: &Node) -> bool {
-    find(document, "descriptors").is_some()
+    let Value::Map(entries) = &document.value else { return false };
+    let is_envoys = !entries.is_empty() && entries.iter().all(|entry| is_envoy_key(&entry.key));
+    is_envoys || find(document, "descriptors").is_some()
 }
 
 /// Returns the domain name in a document.

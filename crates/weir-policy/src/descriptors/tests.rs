@@ -238,6 +238,26 @@ fn a_descriptor_can_have_several_limits() {
 }
 
 #[test]
+fn a_file_with_only_a_domain_is_one_of_descriptors() {
+    let rules = Rules { descriptors_on_store_failure: OnStoreFailure::Error, ..Rules::default() };
+    for (text, is_one) in [
+        ("domain: d", true),
+        ("domain: d\nname: odd", true),
+        ("domain: d\nschema: {}", false),
+        ("domain: d\non_store_failure: error\ncharge: independent", false),
+        ("{}", false),
+    ] {
+        let policy = load::parse(text, &rules).unwrap();
+        let domain = policy.domains().next().unwrap();
+        let read = (domain.descriptors.is_some(), domain.charge, domain.on_store_failure);
+        assert!(read == (is_one, Charge::Independent, OnStoreFailure::Error) || !is_one && !read.0, "{text}: {read:?}");
+    }
+    assert!(
+        load::parse("domain: ''", &rules).unwrap_err().to_string().contains("a file of descriptors names its domain")
+    );
+}
+
+#[test]
 fn a_file_overrides_the_rule_for_a_store_that_fails() {
     let rules = Rules { descriptors_on_store_failure: OnStoreFailure::Error, ..Rules::default() };
     for (file, expected) in [("", OnStoreFailure::Error), ("on_store_failure: local\n", OnStoreFailure::Local)] {
@@ -340,12 +360,13 @@ fn files_of_one_domain_are_merged_when_enabled() {
         "b.yaml",
         "domain: d\nname: odd\ndescriptors:\n  - { key: k, rate_limit: { unit: day, requests_per_unit: 2 } }",
     );
-    write("c.yaml", "domain: e\ndescriptors: []");
+    write("c.yaml", "domain: e");
+    write("d.yaml", "domain: e\ndescriptors: []");
     let refused = load(dir.path(), &Rules::default()).unwrap_err().to_string();
-    assert!(
-        refused.contains("b.yaml: domain `d` is also defined in") && refused.contains("envoy.merge_domains"),
-        "{refused}"
-    );
+    for also in ["b.yaml: domain `d` is also defined in", "d.yaml: domain `e` is also defined in"] {
+        assert!(refused.contains(also), "{refused}");
+    }
+    assert_eq!(refused.matches("envoy.merge_domains").count(), 2, "{refused}");
     let loaded = merged().unwrap();
     assert_eq!((loaded.policy.domains().count(), loaded.policy.limit_count()), (2, 2));
     let domain = loaded.policy.domain("d").unwrap();
