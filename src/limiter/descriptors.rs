@@ -92,6 +92,21 @@ pub(super) struct MatchedLimit<'a> {
     pub shadowed: bool,
 }
 
+impl Descriptor {
+    fn segments(&self) -> impl Iterator<Item = &str> + Clone {
+        self.entries.iter().flat_map(|(key, value)| [&**key, &**value])
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        self.entries.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Returns the key of its entries, which several descriptors never share.
+    pub(super) fn key(&self, domain: &str) -> Key {
+        Key::of_any(domain, self.segments())
+    }
+}
+
 impl DescriptorsRequest {
     /// Resolves the limits that apply to the request under `policy`.
     ///
@@ -108,7 +123,7 @@ impl DescriptorsRequest {
                 None => ResolvedDescriptor::without_limit(descriptor),
             };
             // A ban acts also in a domain that the policy does not have.
-            found.overridden_by(policy.overrides(), &self.domain)
+            found.overridden_by(policy.overrides(), &self.domain, descriptor.segments())
         };
         let mut descriptors: Vec<_> = self.descriptors.iter().map(resolve).collect();
         drop_replaced(&mut descriptors);
@@ -156,11 +171,15 @@ impl<'a> ResolvedDescriptor<'a> {
         Self { descriptor, rule: None, key: None, limits: Limits::Policy(SmallVec::new()), overridden: None }
     }
 
-    /// Applies the overrides that act on its key. A ban removes all limits; other changes do not affect a limit given
+    /// Applies the overrides that act on a key. A ban removes all limits; other changes do not affect a limit given
     /// in the descriptor itself.
-    fn overridden_by(mut self, overrides: &'a Overrides, domain: &str) -> Self {
-        let segments = self.descriptor.entries.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
-        let Some(active) = overrides.active(domain, segments) else { return self };
+    fn overridden_by<'k>(
+        mut self,
+        overrides: &'a Overrides,
+        domain: &str,
+        segments: impl Iterator<Item = &'k str> + Clone,
+    ) -> Self {
+        let Some(active) = overrides.active(domain, segments.map(str::as_bytes)) else { return self };
         self.overridden = active.ban();
         match &mut self.limits {
             limits if self.overridden.is_some() => *limits = Limits::Policy(SmallVec::new()),
@@ -182,10 +201,8 @@ impl<'a> ResolvedDescriptor<'a> {
     }
 
     fn new(domain: &'a Domain, descriptor: &'a Descriptor) -> Self {
-        let entries = descriptor.entries.iter().map(|(key, value)| (&**key, &**value));
-        let segments = || entries.clone().flat_map(|(key, value)| [key, value]);
         if let Some(over) = descriptor.over {
-            let key = Key::of_any(&domain.name, segments());
+            let key = descriptor.key(&domain.name);
             let limits = Limits::Override(Box::new(over.limit(domain)));
             return if descriptor.entries.is_empty() {
                 Self::without_limit(descriptor)
@@ -194,20 +211,20 @@ impl<'a> ResolvedDescriptor<'a> {
             };
         }
         let Some(descriptors) = domain.descriptors.as_deref() else {
-            let walked = domain.walk_along(segments().map(str::as_bytes));
+            let walked = domain.walk_along(descriptor.segments().map(str::as_bytes));
             let limits: SmallVec<_> = walked
                 .flat_map(|(depth, _, node)| domain.limits_at(node).iter().map(move |limit| (depth as u8, limit)))
                 .map(|(depth, limit)| MatchedLimit { depth, limit, rule_limit: None, shadowed: false })
                 .collect();
-            let key = (!limits.is_empty()).then(|| Key::of_any(&domain.name, segments()));
+            let key = (!limits.is_empty()).then(|| descriptor.key(&domain.name));
             return Self { descriptor, rule: None, key, limits: Limits::Policy(limits), overridden: None };
         };
-        let Some(matched) = descriptors::resolve(domain, descriptors, entries.clone()) else {
+        let Some(matched) = descriptors::resolve(domain, descriptors, descriptor.pairs()) else {
             return Self::without_limit(descriptor);
         };
         let limits = matched.rule.combined_limits(matched.limits);
         let depth = (2 * descriptor.entries.len()) as u8;
-        let key = (!limits.is_empty()).then(|| descriptors::resolve::key(domain, descriptors, entries));
+        let key = (!limits.is_empty()).then(|| descriptors::resolve::key(domain, descriptors, descriptor.pairs()));
         let pairs = limits.iter().zip(&matched.rule.limits);
         let limits = pairs.map(|(limit, rule_limit)| MatchedLimit {
             depth,
@@ -217,6 +234,14 @@ impl<'a> ResolvedDescriptor<'a> {
         });
         let limits = Limits::Policy(limits.collect());
         Self { descriptor, rule: Some(matched.rule), key, limits, overridden: None }
+    }
+
+    /// Returns the same descriptor under the overrides alone that act on all values with its counts
+    /// (`share_threshold`); `None` if it shares none.
+    pub(super) fn of_all_values(&self, domain: &'a Domain, overrides: &'a Overrides) -> Option<Self> {
+        let descriptors = domain.descriptors.as_deref()?;
+        let segments = descriptors::resolve::common_segments(domain, descriptors, self.descriptor.pairs())?;
+        Some(Self::new(domain, self.descriptor).overridden_by(overrides, &domain.name, segments.into_iter()))
     }
 
     /// Returns its limits, root first.
@@ -235,6 +260,11 @@ impl<'a> ResolvedDescriptor<'a> {
     /// limit's `shadow` in the plan.
     pub(super) fn is_shadow(&self, matched: &MatchedLimit<'_>) -> bool {
         matched.shadowed || self.rule.map_or(matched.limit.shadow, |rule| rule.shadow)
+    }
+
+    /// Returns its limits that are not in shadow mode.
+    pub(super) fn enforced(&self) -> impl Iterator<Item = MatchedLimit<'_>> {
+        self.limits().filter(|matched| !self.is_shadow(matched))
     }
 
     pub(super) fn is_override(&self) -> bool {
@@ -258,19 +288,10 @@ impl DescriptorLimit {
 }
 
 impl Resolved<'_> {
-    /// Returns the limits of all descriptors that are not in shadow mode, each with the key that it counts under.
-    pub(super) fn enforced(&self) -> impl Iterator<Item = (&Key, MatchedLimit<'_>)> {
-        let counted = self.descriptors.iter().filter_map(|found| Some((found, found.key.as_ref()?)));
-        counted.flat_map(|(found, key)| {
-            found.limits().filter(|matched| !found.is_shadow(matched)).map(move |matched| (key, matched))
-        })
-    }
-
     /// Returns the key of the first banned descriptor.
     pub(super) fn banned(&self) -> Option<Key> {
         let found = self.descriptors.iter().find(|found| found.overridden.is_some_and(|it| it.ban.is_some()))?;
-        let segments = found.descriptor.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
-        Some(Key::of_any(&self.request.domain, segments))
+        Some(found.descriptor.key(&self.request.domain))
     }
 
     /// Builds the plan under the policy of this version.

@@ -9,7 +9,7 @@
 //! A replica publishes the demand of its holders in the same way: it holds units of a **demand bucket**, which is
 //! practically unbounded. The units that are not free there are the demand of all replicas.
 
-use std::sync::LazyLock;
+use std::{ptr, sync::LazyLock};
 
 use weir_core::{
     algorithm::{Bounds, Params, RateBound, find, fixed_window::FixedWindow},
@@ -18,9 +18,13 @@ use weir_core::{
     plan::{Level, Limit, Origin, Plan},
     quota::{MAX_RATE, UNITS_PER_REQUEST},
 };
+use weir_policy::{Domain, Overrides};
 use weir_store::{Store, StoreError};
 
-use super::{Descriptor, DescriptorsRequest, Limiter, PolicyHandle};
+use super::{
+    Descriptor, DescriptorsRequest, Limiter, PolicyHandle,
+    descriptors::{MatchedLimit, ResolvedDescriptor},
+};
 
 /// The demand of a replica that demands a whole limit. The demand bucket has room for `MAX_DEMANDS` of them.
 pub const WHOLE_DEMAND: u64 = 1 << 20;
@@ -110,12 +114,11 @@ impl<S: Store> Limiter<S> {
         let query = DescriptorsRequest { domain: domain.to_owned(), descriptors: vec![descriptor] };
         // One descriptor is never too many.
         let resolved = query.resolve(&handle.policy).ok()?;
-        let Some(domain) = resolved.domain else { return Some(QuotaPath::default()) };
-        let is_rate = |limit: &Limit| limit.params.as_concurrency().is_none();
-        let enforced = resolved.enforced().filter(|(_, matched)| !domain.shadow && is_rate(matched.limit));
-        let banned = resolved.banned().map(|key| QuotaLevel::new(&key, key.depth() as u8, domain.anchor, &BANNED));
-        let levels = enforced.map(|(key, matched)| QuotaLevel::new(key, matched.depth, domain.anchor, matched.limit));
-        let levels = banned.into_iter().chain(levels).flatten().collect();
+        let (Some(domain), Some(found)) = (resolved.domain, resolved.descriptors.first()) else {
+            return Some(QuotaPath::default());
+        };
+        let banned = resolved.banned().and_then(|key| QuotaLevel::new(&key, key.depth() as u8, domain.anchor, &BANNED));
+        let levels = banned.into_iter().chain(levels(domain, found, handle.policy.overrides())).collect();
         Some(QuotaPath { levels, on_store_failure: domain.on_store_failure })
     }
 
@@ -126,6 +129,26 @@ impl<S: Store> Limiter<S> {
     pub async fn renew(&self, level: &QuotaLevel, part: HeldPart, renewal: &Renewal) -> Result<Grant, StoreError> {
         self.store.renew(&level.plan(part), renewal).await
     }
+}
+
+/// Returns the levels of a bucket. Where values share a count (`share_threshold`), all of them have the same shared level:
+/// what an override of one of them changes is a level of its own below.
+fn levels<'a>(domain: &'a Domain, found: &ResolvedDescriptor<'a>, overrides: &'a Overrides) -> Vec<QuotaLevel> {
+    let Some(key) = &found.key else { return Vec::new() };
+    let is_divided = |matched: &MatchedLimit<'_>| !domain.shadow && matched.limit.params.as_concurrency().is_none();
+    let level =
+        |key: &Key, matched: &MatchedLimit<'_>| QuotaLevel::new(key, matched.depth, domain.anchor, matched.limit);
+    let own: Vec<_> = found.enforced().filter(is_divided).collect();
+    let is_overridden = found.overridden.is_some() && !own.is_empty();
+    let Some(shared) = is_overridden.then(|| found.of_all_values(domain, overrides)).flatten() else {
+        return own.iter().filter_map(|own| level(key, own)).collect();
+    };
+    let of_all: Vec<_> = shared.enforced().filter(is_divided).collect();
+    let own_key = found.descriptor.key(&domain.name);
+    // The value that is the pattern's text has no key of its own.
+    let is_own = |own: &&MatchedLimit<'_>| own_key != *key && !of_all.iter().any(|all| ptr::eq(all.limit, own.limit));
+    let own = own.iter().filter(is_own).filter_map(|own| level(&own_key, own));
+    of_all.iter().filter_map(|all| level(key, all)).chain(own).collect()
 }
 
 /// Returns the rate that a limit admits in the long run, in units.
@@ -158,8 +181,69 @@ fn bucket_of(capacity: u64) -> Option<Params> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use weir_core::testing::parse;
+    use crate::telemetry::Metrics;
+    use weir_core::{domain::ManualClock, testing::parse};
+    use weir_policy::{
+        Policy, Rules,
+        overrides::{Change, Override},
+    };
+    use weir_store::{MemoryStore, memory::MemorySettings};
+
+    /// Returns the levels of buckets of users, each as the last segment of its key and its requests per second.
+    fn paths(overrides: &[(&str, Change)], users: &[&str]) -> Vec<Vec<(String, u64)>> {
+        let clock = Arc::new(ManualClock::new(0));
+        let text = "domain: d\ndescriptors: [{ key: user, value: 'f*', share_threshold: true, rate_limit: { unit: second, requests_per_unit: 100 } }]";
+        let mut compiled = Overrides::new(Arc::<ManualClock>::clone(&clock));
+        for (user, change) in overrides {
+            compiled.put(Arc::new(Override {
+                id: "o".into(),
+                domain: "d".into(),
+                pattern: ["user", user].map(Into::into).into(),
+                change: change.clone(),
+                reason: "a test".into(),
+                author: "me".into(),
+                set_at: 0,
+                start: 0,
+                end: None,
+            }));
+        }
+        let policy: Policy = weir_policy::parse(text, &Rules::default()).unwrap().overridden(compiled);
+        let limiter = Limiter::new(MemoryStore::new(MemorySettings::default(), clock), policy, Metrics::new());
+        let level = |level: QuotaLevel| {
+            (String::from_utf8(level.key.segment(1).to_vec()).unwrap(), level.rate / UNITS_PER_REQUEST)
+        };
+        let path = |user: &&str| {
+            let entries = vec![("user".to_owned(), (*user).to_owned())];
+            let path = limiter.quota_path(&limiter.policy_handle(), "d", entries).unwrap();
+            path.levels.into_iter().map(level).collect()
+        };
+        users.iter().map(path).collect()
+    }
+
+    #[test]
+    fn values_that_share_a_limit_share_its_rate_whatever_overrides_one_of_them() {
+        let of =
+            |levels: &[(&str, u64)]| levels.iter().map(|(key, rate)| ((*key).to_owned(), *rate)).collect::<Vec<_>>();
+        let shared = of(&[("f*", 100)]);
+        for (user, change, expected) in [
+            ("f1", Change::Factor(0.1), of(&[("f*", 100), ("f1", 1_000)])),
+            ("f1", Change::Factor(10.0), of(&[("f*", 100), ("f1", 10)])),
+            ("f1", Change::Unlimited, of(&[])),
+            ("f1", Change::Shadow, of(&[])),
+            ("f1", Change::Ban, of(&[("f1", 0)])),
+            // It acts on the value that is the pattern's text alone, which has no key of its own.
+            ("f*", Change::Factor(0.1), shared.clone()),
+        ] {
+            let paths = paths(&[(user, change.clone())], &["f1", "f2", "f*"]);
+            assert_eq!(paths, [expected, shared.clone(), shared.clone()], "{user} {change:?}");
+        }
+        let all = [("*", Change::Factor(0.5)), ("f1", Change::Factor(4.0))];
+        assert_eq!(paths(&all, &["f1", "f2"]), [of(&[("f*", 200), ("f1", 25)]), of(&[("f*", 200)])]);
+        assert_eq!(paths(&all[..1], &["f1"]), [of(&[("f*", 200)])]);
+    }
 
     #[test]
     fn a_limit_has_the_rate_that_it_admits_in_the_long_run() {

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tonic::{Code, transport::Channel};
+use weir::proto::{Override, r#override::Change};
 use weir_envoy::envoy::service::rate_limit_quota::v3::BucketId;
 
 use crate::{
     explorer,
     support::{
         Server, TIMEOUT, eventually_async,
+        overrides::{over, set},
         pki::put,
         quotas::{Assignment, QuotaStream, bucket},
         server::Setup,
@@ -329,6 +331,35 @@ fn a_limit_above_others_that_a_reload_adds_is_shared_by_them_until_one_removes_i
             }
         }
     });
+}
+
+#[test]
+fn values_that_share_a_limit_divide_it_whatever_overrides_one_of_them() {
+    const RULES: &str = "
+domain: api
+descriptors: [{ key: user, value: 'f*', share_threshold: true, rate_limit: { unit: second, requests_per_unit: 100 } }]
+";
+    for (factor, most) in [(0.1, 100.0), (10.0, 10.0)] {
+        runtime().block_on(async {
+            let server = Setup::new().policy(RULES).env("WEIR_RLQS__DOMAINS", "api=user").start();
+            let change = over(&["user", "f1"], Change::Factor(factor));
+            set(&server, Override { domain: "api".to_owned(), ..change }).await;
+            let mut stream = open(&server).await;
+            let end = Instant::now() + TIMEOUT;
+            loop {
+                for user in ["f1", "f2"] {
+                    stream.report(bucket(user), 5_000, 0, 1).await;
+                }
+                stream.listen(Duration::from_millis(300)).await;
+                let [first, second] = ["f1", "f2"].map(|user| stream.rate(user));
+                assert!(first <= most && first + second <= 100.0, "{:?}", stream.assignments);
+                if first + second >= 90.0 && first >= 9.0 && second >= 45.0 {
+                    break;
+                }
+                assert!(Instant::now() < end, "{factor}: {:?}", stream.assignments);
+            }
+        });
+    }
 }
 
 #[test]

@@ -68,6 +68,22 @@ pub fn key<'a>(
     Key::of_any(&domain.name, segments)
 }
 
+/// Returns the segments of a descriptor that all values with its counts (`share_threshold`) have in common, with an empty
+/// one, which no name is, in place of such a value; `None` if it shares none.
+pub fn common_segments<'a>(
+    domain: &'a Domain,
+    descriptors: &'a Descriptors,
+    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) -> Option<Vec<&'a str>> {
+    let is_shared = |step: &Step<'_>| step.rule.shared().is_some();
+    if !descriptors.shares || !steps(domain, descriptors, entries.clone()).any(|step| is_shared(&step)) {
+        return None;
+    }
+    let values = steps(domain, descriptors, entries.clone()).zip(entries);
+    let segments = values.flat_map(|(step, (key, value))| [key, if is_shared(&step) { "" } else { value }]);
+    Some(segments.collect())
+}
+
 /// Returns a descriptor's path for metrics, where the file exposes request values (`detailed_metric`,
 /// `value_to_metric`); else `None`. The descriptor must match a rule.
 pub fn values_in_metrics<'a>(
