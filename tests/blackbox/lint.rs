@@ -69,12 +69,14 @@ fn surprising_settings_are_warnings() {
         ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [0, 1, 1] } } } }"),
         ("star.yaml", "schema: { 'img*': { limits: [1, 1, 1] } }"),
         ("default.yaml", "domain: default\nschema: {}"),
+        ("alone.yaml", "domain: d\ncharge: over_limit_only\ndescriptors: [{ key: k, quota_mode: true }]"),
         ("other.yaml", "domain: other\nschema: {}"),
     ]);
     for (name, warning) in [
         ("default.yaml", "metrics and logs call the default domain, whose name is empty, `default` too"),
         ("other.yaml", "domains that have no series of their own `other` too"),
         ("above.yaml", "`a` is above the anchor (3 segments) of `a/b`"),
+        ("alone.yaml", "a limit in shadow mode, or a quota, that is exceeded is charged alone"),
         ("star.yaml", "`img*` is an exact name here"),
     ] {
         let lenient = run(&["limits", "lint", &dir.path(name)]);

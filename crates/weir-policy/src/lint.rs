@@ -39,8 +39,8 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
 }
 
 /// Returns the warnings, sorted. In all domains: a name that metrics give to others, several unnamed limits of one
-/// algorithm and time base at a node. In domains of descriptors: the notes of the reader, such as ignored keys. In
-/// others: names with a `*` that is not a pattern, factors that divide no limit, leases that cannot be granted,
+/// algorithm and time base at a node. In domains of descriptors: the notes of the reader, such as ignored keys, and
+/// `over_limit_only` beside limits that may be exceeded by requests that pass. In others: names with a `*` that is not a pattern, factors that divide no limit, leases that cannot be granted,
 /// concurrency limits whose slots cannot be taken, limits that never refuse because of others, and limits above the
 /// anchor that have limits below them, which a Redis Cluster cannot decide in one step.
 pub fn warnings(policy: &Policy) -> Vec<String> {
@@ -57,6 +57,12 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
         if let Some(descriptors) = &domain.descriptors {
             // Here a `*` in a value is a pattern, and a request meets only the limits of its last node.
             warnings.extend(descriptors.notes().iter().map(|note| format!("{shown}: {note}")));
+            if domain.charge == Charge::OverLimitOnly && descriptors.has_exceedable() {
+                warnings.push(format!(
+                    "{shown}: with `charge: over_limit_only` a limit in shadow mode, or a quota, that is exceeded is charged \
+                     alone, also by requests that pass"
+                ));
+            }
             continue;
         }
         for policy_node in &nodes {

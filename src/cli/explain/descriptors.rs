@@ -52,7 +52,9 @@ impl Way<'_, '_> {
         let charge = match self.domain.charge {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
             Charge::Independent => "every descriptor is charged for itself (independent)",
-            Charge::OverLimitOnly => "a refusal charges only the limits that refuse (over_limit_only)",
+            Charge::OverLimitOnly => {
+                "where limits are exceeded only they are charged, those in shadow mode included (over_limit_only)"
+            }
         };
         print_line(format_args!(
             "domain `{}`, of descriptors: {charge}; only the last entry's limits count",

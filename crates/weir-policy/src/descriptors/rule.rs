@@ -95,6 +95,11 @@ impl Descriptors {
         self.rules.get(&node)
     }
 
+    /// Whether a request may pass that exceeds one of its limits: one in shadow mode, or a quota among others.
+    pub(crate) fn has_exceedable(&self) -> bool {
+        self.quota_mode || self.rules.values().any(|rule| rule.shadow || rule.quota)
+    }
+
     /// Returns the warnings, with their positions.
     pub(crate) fn notes(&self) -> &[Problem] {
         &self.notes.0
