@@ -144,7 +144,7 @@ impl Environment {
                 for item in items {
                     match &item.value {
                         Value::Scalar(line) => match assignment(line) {
-                            Some((name, value)) => self.add(name, text_or_reference(value))?,
+                            Some((name, value)) => self.add(name, Format::Compose.expand(value))?,
                             None => self.add(line, VariableValue::External)?,
                         },
                         Value::Map(entries) => {
@@ -153,7 +153,8 @@ impl Environment {
                             let Some(Value::Scalar(name)) = field("name") else {
                                 return Err(format!("line {}: a variable has no name", item.mark.line));
                             };
-                            self.add(name, value_of(field("value"), field("valueFrom").is_some()))?;
+                            let is_external = field("valueFrom").is_some();
+                            self.add(name, value_of(field("value"), is_external, Format::Kubernetes))?;
                         }
                         Value::Null | Value::List(_) => return Ok(false),
                     }
@@ -162,7 +163,7 @@ impl Environment {
             }
             Value::Map(entries) => {
                 for entry in entries {
-                    self.add(&entry.key, value_of(Some(&entry.value.value), false))?;
+                    self.add(&entry.key, value_of(Some(&entry.value.value), false, Format::Compose))?;
                 }
                 Ok(true)
             }
@@ -171,25 +172,45 @@ impl Environment {
     }
 }
 
-fn value_of(value: Option<&Value>, is_external: bool) -> VariableValue {
+fn value_of(value: Option<&Value>, is_external: bool, format: Format) -> VariableValue {
     match value {
-        Some(Value::Scalar(text)) => text_or_reference(text),
+        Some(Value::Scalar(text)) => format.expand(text),
         _ if is_external => VariableValue::External,
         _ => VariableValue::Text(String::new()),
     }
 }
 
-/// Returns a value of YAML. One that refers to other variables is not available: `$(NAME)` in Kubernetes, `${NAME}` or
-/// `$NAME` in Compose; `$$` is a dollar sign.
-fn text_or_reference(text: &str) -> VariableValue {
-    let begins_reference = |rest: &str| {
-        let rest = rest.trim_start_matches(['(', '{']);
-        rest.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_')
-    };
-    if text.replace("$$", "").split('$').skip(1).any(begins_reference) {
-        VariableValue::External
-    } else {
-        VariableValue::Text(text.to_owned())
+/// The format of YAML with variables, which decides what a `$` begins.
+#[derive(Clone, Copy)]
+enum Format {
+    /// A list of names and values, where `$(NAME)` refers to another variable, and `${NAME}` to one that is replaced
+    /// before Kubernetes reads it.
+    Kubernetes,
+    /// A map, or a list of lines, where `${NAME}` and `$NAME` refer to other variables.
+    Compose,
+}
+
+impl Format {
+    /// Returns a value as the container has it: `$$` is a dollar sign. One that refers to another variable is not
+    /// available.
+    fn expand(self, text: &str) -> VariableValue {
+        let begins_reference = |rest: &str| {
+            let name = rest.trim_start_matches(['(', '{']);
+            let is_name = name.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_');
+            is_name && (matches!(self, Self::Compose) || name.len() < rest.len())
+        };
+        let (mut expanded, mut rest) = (String::with_capacity(text.len()), text);
+        while let Some((before, after)) = rest.split_once('$') {
+            let escaped = after.strip_prefix('$');
+            if escaped.is_none() && begins_reference(after) {
+                return VariableValue::External;
+            }
+            expanded.push_str(before);
+            expanded.push('$');
+            rest = escaped.unwrap_or(after);
+        }
+        expanded.push_str(rest);
+        VariableValue::Text(expanded)
     }
 }
 
@@ -261,11 +282,29 @@ mod tests {
             - { name: LOG_LEVEL, value: debug }";
         let environment = Environment::of_text(yaml).unwrap();
         assert!(environment.is_external("REDIS_URL") && environment.is_external("REDIS_AUTH"));
-        assert_eq!(environment.text("CACHE_KEY_PREFIX"), Some("a$$(b)$"));
+        assert_eq!(environment.text("CACHE_KEY_PREFIX"), Some("a$(b)$"));
         assert_eq!(environment.text("LOG_LEVEL"), Some("debug"));
         assert_eq!(environment.further().collect::<Vec<_>>(), ["envFrom"]);
         let compose = Environment::of_text("a: { env_file: .env, environment: { REDIS_URL: 'h:1' } }").unwrap();
         assert_eq!(compose.further().collect::<Vec<_>>(), ["env_file"]);
+        for (text, of_kubernetes, of_compose) in [
+            ("a$$b", Some("a$b"), Some("a$b")),
+            ("p$x", Some("p$x"), None),
+            ("$$(X)$$$$", Some("$(X)$$"), Some("$(X)$$")),
+            ("$$$(X)", None, None),
+            ("$$${X}", None, None),
+            ("5$ $5 $", Some("5$ $5 $"), Some("5$ $5 $")),
+        ] {
+            for (yaml, expected) in [
+                (format!("env: [{{ name: REDIS_AUTH, value: '{text}' }}]"), of_kubernetes),
+                (format!("environment: {{ REDIS_AUTH: '{text}' }}"), of_compose),
+                (format!("environment: ['REDIS_AUTH={text}']"), of_compose),
+            ] {
+                let environment = Environment::of_text(&yaml).unwrap();
+                let is_external = environment.is_external("REDIS_AUTH");
+                assert_eq!((environment.text("REDIS_AUTH"), is_external), (expected, expected.is_none()), "{yaml}");
+            }
+        }
         let lines = Environment::of_text("\u{feff}REDIS_URL=h:1\nREDIS_AUTH=a$(b)").unwrap();
         assert_eq!((lines.text("REDIS_URL"), lines.text("REDIS_AUTH")), (Some("h:1"), Some("a$(b)")));
     }
