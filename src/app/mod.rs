@@ -57,7 +57,7 @@ use crate::{
         grpc::Calls,
         http::Sites,
         observer::RequestObserver,
-        rlqs::Quotas,
+        rlqs::{QuotaMode, Quotas},
     },
     xds::Start,
 };
@@ -161,8 +161,10 @@ impl App {
             service.clone().with_permits(permits(setting, limiter.store().shared().is_some(), metrics))
         };
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
-        let quotas = (!settings.rlqs.domains.is_empty())
-            .then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, limiter.store().shared().is_some()));
+        let quota_mode =
+            QuotaMode { is_shared: limiter.store().shared().is_some(), is_shadow: settings.envoy.shadow_mode };
+        let quotas =
+            (!settings.rlqs.domains.is_empty()).then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, quota_mode));
         let explorer = ui
             .enabled
             .then(|| Explorer::new(Arc::clone(&limiter), quotas.clone(), settings.policy_rules(), sites.clone()));

@@ -185,6 +185,11 @@ schema:
         // 1.5 a second, in steps of a hundredth.
         let (assignment, _) = stream.until("slow", |assignment| assignment.rate() > 1.4).await;
         assert!(matches!(assignment, Assignment::Tokens { fill_seconds: 100, max: 1, .. }), "{assignment:?}");
+        let shadow = Setup::new().policy(RULES).env("WEIR_ENVOY__SHADOW_MODE", "true");
+        let server = shadow.env("WEIR_RLQS__DOMAINS", "api=user").start();
+        let mut stream = open(&server).await;
+        stream.report(bucket("slow"), 1, 0, 0).await;
+        assert_eq!(stream.until("slow", |_| true).await, (Assignment::AllowAll, 15), "nothing is refused");
     });
 }
 

@@ -16,7 +16,7 @@ mod state;
 mod tests;
 pub mod wire;
 
-pub use quotas::Quotas;
+pub use quotas::{QuotaMode, Quotas};
 pub use session::Session;
 pub use settings::{QuotaDomain, RlqsSettings};
 pub use state::HOLDERS_OF_A_BUCKET;

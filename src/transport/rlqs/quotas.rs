@@ -51,8 +51,7 @@ pub struct Quotas<S> {
     domains: Vec<QuotaDomain>,
     timing: QuotaTiming,
     max_buckets: usize,
-    /// Whether other replicas hold parts of the same limits.
-    is_shared: bool,
+    mode: QuotaMode,
     start: Instant,
     state: Mutex<QuotaState>,
     joined: Notify,
@@ -61,11 +60,20 @@ pub struct Quotas<S> {
     warnings: LogLimit,
 }
 
+/// How limits are divided.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QuotaMode {
+    /// Whether other replicas hold parts of the same limits.
+    pub is_shared: bool,
+    /// Whether every bucket is allowed everything (`envoy.shadow_mode`).
+    pub is_shadow: bool,
+}
+
 impl<S: Store> Quotas<S> {
     /// Returns quotas for the domains in `settings`.
-    pub fn new(limiter: Arc<Limiter<S>>, settings: &RlqsSettings, is_shared: bool) -> Arc<Self> {
+    pub fn new(limiter: Arc<Limiter<S>>, settings: &RlqsSettings, mode: QuotaMode) -> Arc<Self> {
         let mut timing = settings.timing();
-        if is_shared {
+        if mode.is_shared {
             // Rates that other Envoys still use are held in the store, even before they report here.
             timing.reports = timing.lag;
         }
@@ -77,7 +85,7 @@ impl<S: Store> Quotas<S> {
             domains: settings.domains.clone(),
             timing,
             max_buckets: settings.max_buckets,
-            is_shared,
+            mode,
             start: Instant::now(),
             state: Mutex::new(state),
             joined: Notify::new(),
@@ -151,6 +159,9 @@ impl<S: Store> Quotas<S> {
 
     /// Returns the limits of a bucket; `None` while there is no policy.
     fn path(&self, domain: usize, entries: &std::collections::BTreeMap<String, String>) -> Option<QuotaPath> {
+        if self.mode.is_shadow {
+            return Some(QuotaPath::default());
+        }
         let QuotaDomain { domain, keys } = self.domains.get(domain)?;
         let entries = keys.iter().filter_map(|key| Some((key.clone(), entries.get(key)?.clone()))).collect();
         let handle = self.limiter.policy_handle();
@@ -255,7 +266,7 @@ impl<S: Store> Quotas<S> {
 
     /// Renews a level. Returns whether the store did not answer.
     async fn renew_one(&self, name: Vec<u8>, renewing: Renewing) -> bool {
-        let renewed = renewing.run(&self.limiter, self.is_shared, &self.timing, || self.now()).await;
+        let renewed = renewing.run(&self.limiter, self.mode.is_shared, &self.timing, || self.now()).await;
         let now = self.now();
         let mut state = self.lock();
         let count = state.levels.len();

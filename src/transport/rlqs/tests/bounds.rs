@@ -13,7 +13,7 @@ use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
 use crate::{
     limiter::Limiter,
     telemetry::Metrics,
-    transport::rlqs::{Quotas, RlqsSettings, Session, state::HOLDERS_OF_A_BUCKET},
+    transport::rlqs::{QuotaMode, Quotas, RlqsSettings, Session, state::HOLDERS_OF_A_BUCKET},
 };
 
 type Store = MemoryStore<SystemClock>;
@@ -24,8 +24,11 @@ fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
     let store = MemoryStore::new(MemorySettings::default(), SystemClock::default());
     let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
     let domains = vec!["api=user".to_owned().try_into().expect("a domain")];
-    let quotas =
-        Quotas::new(Arc::clone(&limiter), &RlqsSettings { domains, max_buckets, ..RlqsSettings::default() }, false);
+    let quotas = Quotas::new(
+        Arc::clone(&limiter),
+        &RlqsSettings { domains, max_buckets, ..RlqsSettings::default() },
+        QuotaMode::default(),
+    );
     tokio::spawn(Arc::clone(&quotas).run());
     (quotas, limiter)
 }

@@ -30,7 +30,7 @@ use weir_store::{Decide, Failure, MemoryStore, ResetDone, Store, StoreError, Ver
 use crate::{
     limiter::Limiter,
     telemetry::Metrics,
-    transport::rlqs::{Quotas, RlqsSettings, Session},
+    transport::rlqs::{QuotaMode, Quotas, RlqsSettings, Session},
 };
 
 const START: Micros = 1_790_000_000 * SECOND;
@@ -138,7 +138,8 @@ impl Simulation {
         let is_cut = Arc::clone(&store.is_cut);
         let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
         let domains = vec!["api=user".to_owned().try_into().expect("a domain")];
-        let quotas = Quotas::new(Arc::clone(&limiter), &RlqsSettings { domains, ..RlqsSettings::default() }, true);
+        let mode = QuotaMode { is_shared: true, is_shadow: false };
+        let quotas = Quotas::new(Arc::clone(&limiter), &RlqsSettings { domains, ..RlqsSettings::default() }, mode);
         let running = tokio::spawn(Arc::clone(&quotas).run());
         self.replicas[number] = Some(Replica { limiter, quotas, is_cut, running });
     }
