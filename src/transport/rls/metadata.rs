@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use prost_types::{Struct, Value, value::Kind};
 use serde_json::Value as Json;
 
-use super::wire::RateLimitRequest;
+use super::wire::{self, RateLimitRequest};
 use crate::limiter::{
     descriptors::{Descriptor, DescriptorLimit},
     status::DescriptorAnswers,
 };
 
-/// Returns `{domain, descriptors: [{entries, limit, hitsAddend}], hitsAddend, metadata}`. Limits and hits are present
+/// Returns `{domain, descriptors: [{entries, limit, hitsAddend}], hitsAddend, metadata}`, with the entries that are kept. Limits and hits are present
 /// if the request specifies them. `metadata` is merged from the rules that have a limit and are not over, in the order
 /// of the request: the first value of a name is kept, maps are merged.
 pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struct {
@@ -35,7 +35,7 @@ pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struc
 }
 
 fn descriptor(descriptor: &Descriptor, own_hits: bool) -> Value {
-    let entries = descriptor.entries.iter().map(|(key, value)| format!("{key}={value}").into());
+    let entries = wire::entries_as_sent(descriptor).map(|(key, value)| format!("{key}={value}").into());
     let mut members = fields([("entries", entries.collect::<Vec<_>>().into())]);
     if own_hits {
         members.insert("hitsAddend".to_owned(), (descriptor.hits as f64).into());

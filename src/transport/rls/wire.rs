@@ -6,7 +6,7 @@
 
 use data_encoding::HEXLOWER;
 use prost::Message;
-use ring::digest::{Context, SHA256};
+use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use tonic::Status;
 use weir_core::domain::{Unit, request::MAX_COST};
 
@@ -18,6 +18,8 @@ use crate::{
 /// Maximum number of entries of a descriptor that are kept: one more than any rule has, which is enough to match none.
 /// A hash of the others is appended to the last value, so that limits given in such descriptors are counted separately.
 const MAX_ENTRIES: usize = 17;
+/// What precedes the hash. A value from a header never has it.
+const BEFORE_HASH: char = '\0';
 
 /// The field numbers of the messages.
 mod field {
@@ -114,7 +116,7 @@ fn descriptor(bytes: &[u8], terms: &DescriptorTerms, hits_of_all: u32) -> Option
         }
     }
     if let (Some((_, value)), Some(others)) = (entries.last_mut(), others) {
-        value.push('\0');
+        value.push(BEFORE_HASH);
         value.push_str(&HEXLOWER.encode(others.finish().as_ref()));
     }
     let hits = terms.hits_addend.unwrap_or_else(|| u64::from(hits_of_all.max(1)));
@@ -124,6 +126,16 @@ fn descriptor(bytes: &[u8], terms: &DescriptorTerms, hits_of_all: u32) -> Option
         Some(DescriptorLimit { requests_per_unit: limit.requests_per_unit, unit })
     });
     Some(Descriptor { entries, hits: if terms.is_negative_hits { -hits } else { hits }, over })
+}
+
+/// Returns the entries of a descriptor that are kept, as they were sent.
+pub fn entries_as_sent(descriptor: &Descriptor) -> impl Iterator<Item = (&str, &str)> {
+    descriptor.entries.iter().enumerate().map(|(index, (key, value))| {
+        let cut = value.rsplit_once(BEFORE_HASH).filter(|(_, hash)| {
+            index + 1 == MAX_ENTRIES && hash.len() == 2 * SHA256_OUTPUT_LEN && HEXLOWER.decode(hash.as_bytes()).is_ok()
+        });
+        (&**key, cut.map_or(&**value, |(value, _)| value))
+    })
 }
 
 fn entry(bytes: &[u8]) -> Option<(String, String)> {

@@ -115,6 +115,22 @@ fn the_request_is_included_in_the_metadata() {
 }
 
 #[test]
+fn entries_that_are_not_kept_leave_no_trace() {
+    use weir_envoy::envoy::{
+        extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+        service::ratelimit::v3::RateLimitRequest as Sent,
+    };
+    for (count, kept) in [(16, 16), (17, 17), (18, 17), (40, 17)] {
+        let entries = (0..count).map(|index| Entry { key: format!("k{index}"), value: "v".to_owned() });
+        let descriptors = vec![RateLimitDescriptor { entries: entries.collect(), ..RateLimitDescriptor::default() }];
+        let sent = Sent { domain: "d".to_owned(), descriptors, hits_addend: 0 };
+        let request = RateLimitRequest::read(&prost::Message::encode_to_vec(&sent)).expect("a request");
+        let expected: Vec<_> = (0..kept).map(|index| format!("k{index}=v")).collect();
+        assert_eq!(response(&Scene::new(FILE), &request)["descriptors"][0]["entries"], json!(expected), "{count}");
+    }
+}
+
+#[test]
 fn limits_are_encoded_in_the_text_format() {
     let text = |requests_per_unit, unit| limit(DescriptorLimit { requests_per_unit, unit });
     assert_eq!(text(4_294_967_295, Unit::Week), "requests_per_unit:4294967295 unit:WEEK");
