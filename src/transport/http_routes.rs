@@ -21,7 +21,10 @@ use weir_telemetry::request::Surface;
 
 use super::{
     guard::Routes,
-    http::{body, problem::Problem},
+    http::{
+        body::{self, TooLarge},
+        problem::Problem,
+    },
     incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls, RequestBody},
     routes,
     status::Rejected,
@@ -69,7 +72,8 @@ impl Routes for HttpRoutes {
         let lent = Arc::new(Mutex::new(Lent { body, must_drain: !asks_first }));
         let request = Request::from_parts(head, Body::new(LentBody(Arc::clone(&lent))));
         let Ok(mut response) = self.router.clone().call(request).await;
-        if response.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        let is_marked = response.extensions().get::<TooLarge>().is_some();
+        if is_marked || response.status() == StatusCode::PAYLOAD_TOO_LARGE {
             self.too_large.increment(1);
         }
         if let Some(Lent { body, must_drain: true }) = Arc::into_inner(lent).map(Mutex::into_inner) {

@@ -310,6 +310,7 @@ fn oversized_requests_get_400() {
     assert_bad(&answered(&[], Some(200_001), b""), "too long");
     let chunk = format!("{:x}\r\n{}\r\n", 200_001, spaces(200_001));
     assert_bad(&answered(&[("transfer-encoding", "chunked")], None, chunk.as_bytes()), "too long, in chunks");
+    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"http\",reason=\"size\"}"), 2.0);
 }
 
 #[tokio::test]

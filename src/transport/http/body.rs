@@ -23,6 +23,10 @@ const MAX_DRAINED_BYTES: usize = 4 << 20;
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
+/// Marks an answer to a body that is too large where its status is not 413, as a response extension.
+#[derive(Clone, Copy, Debug)]
+pub struct TooLarge;
+
 /// Reads the body of a request, which must be JSON, as a text of at most `most` bytes.
 ///
 /// # Errors

@@ -70,6 +70,11 @@ impl Problem {
         Self { kind: Kind::of_status(status), status, detail: detail.into(), error: None, retry_after: None }
     }
 
+    /// Whether the body is too large.
+    pub fn is_too_large(&self) -> bool {
+        self.status == StatusCode::PAYLOAD_TOO_LARGE
+    }
+
     /// Whether the request was shed, so that it may be sent again.
     pub fn is_overload(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS

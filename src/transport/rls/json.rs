@@ -23,7 +23,11 @@ use super::{
 use crate::{
     limiter::descriptors::MAX_DESCRIPTORS,
     transport::{
-        http::{Sites, body},
+        http::{
+            Sites,
+            body::{self, TooLarge},
+            problem::Problem,
+        },
         json::{Damaged, Schema},
     },
 };
@@ -60,11 +64,16 @@ async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, request: Request) ->
     }
     let body = match body::bytes(request.into_body(), json.max_body_bytes).await {
         Err(problem) if problem.is_overload() => return problem.into_response(),
-        body => body.ok(),
+        body => body,
     };
-    let Some(request) = body.and_then(|body| json.read(&body)) else {
+    let is_too_large = body.as_ref().is_err_and(Problem::is_too_large);
+    let Some(request) = body.ok().and_then(|body| json.read(&body)) else {
         json.rls.unreadable();
-        return BAD_REQUEST.into_response();
+        let mut response = BAD_REQUEST.into_response();
+        if is_too_large {
+            response.extensions_mut().insert(TooLarge);
+        }
+        return response;
     };
     match json.rls.answer(&request).await {
         Ok(answer) => json.write(&answer).unwrap_or_else(|| FAILED.into_response()),
