@@ -32,9 +32,9 @@ impl<S: Store> Limiter<S> {
     /// Samples the keys of the descriptors of a request.
     pub(super) fn sample_descriptors(&self, request: &Resolved<'_>, statuses: &[DescriptorAnswer<'_>]) {
         if let Some(recent_checks) = &self.recent_checks {
-            for (found, status) in request.descriptors.iter().zip(statuses).filter(|(_, status)| status.hits > 0) {
-                let Some(key) = &found.key else { continue };
-                let (cost, allowed) = (status.hits, status.summary.decision.allowed);
+            for (found, status) in request.descriptors.iter().zip(statuses) {
+                let (cost, allowed) = (found.descriptor.hits, status.summary.decision.allowed);
+                let Some(key) = found.key.as_ref().filter(|_| cost > 0) else { continue };
                 recent_checks.record(key, &Terms { cost, max_wait: None, factor: 1.0, allowed });
             }
         }
@@ -42,7 +42,7 @@ impl<S: Store> Limiter<S> {
         let Some(weight) = keys.sample_weight() else { return };
         let domain = request.domain.map_or("", |domain| &domain.name);
         for (found, status) in request.descriptors.iter().zip(statuses) {
-            let Some(key) = found.key.as_ref().filter(|_| status.hits > 0) else { continue };
+            let Some(key) = found.key.as_ref().filter(|_| found.descriptor.hits > 0) else { continue };
             let segments = found.descriptor.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
             sample_levels(keys, weight, (domain, key), &status.levels, segments);
         }

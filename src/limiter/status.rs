@@ -50,8 +50,6 @@ pub struct DescriptorAnswer<'a> {
     pub rule: Option<&'a Rule>,
     /// The override that acts on the descriptor.
     pub overridden: Option<Overridden<'a>>,
-    /// Units to charge, as requested.
-    pub hits: i64,
 }
 
 /// The binding limit of a descriptor, as Envoy shows limits.
@@ -127,7 +125,6 @@ impl<'a> DescriptorAnswer<'a> {
             levels,
             summary,
             rule,
-            hits: found.descriptor.hits,
         }
     }
 }

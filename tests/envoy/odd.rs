@@ -95,7 +95,6 @@ proptest! {
         let answer = ask(&limiter, &handle, &resolved);
         prop_assert_eq!(answer.statuses.len(), request.descriptors.len());
         for (status, asked) in answer.statuses.iter().zip(&request.descriptors) {
-            prop_assert_eq!(status.hits, asked.hits);
             // With all-or-nothing charging the descriptors of one state in one request are decided together.
             let refused_alone = asked.hits >= 0 || request.domain == "n";
             prop_assert!(!status.over || (refused_alone && status.displayed.is_some()), "{status:?}");
