@@ -83,6 +83,25 @@ fn the_server_certificate_is_verified_by_ca_and_name() {
     assert!(http::get(&server.http, "/readyz").is_err(), "what is not encrypted is not answered");
 }
 
+#[test]
+fn clients_that_do_not_accept_the_server_certificate_are_counted() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
+    for (leaf, ca, name) in [
+        (Leaf::host("localhost").until(2021), &authority, "localhost"),
+        (Leaf::host("localhost"), &stranger, "localhost"),
+        (Leaf::host("localhost"), &authority, "weir.example"),
+    ] {
+        let setup = Setup::new().policy(POLICY).grpc_tls(&authority.sign(leaf));
+        let server = setup.file("UNUSED_CA", "ca.pem", &ca.pem).start();
+        let ca = server.dir.path().join("ca.pem");
+        let run = ask(&format!("https://{}", server.grpc), &["--tls-ca", text(&ca), "--tls-server-name", name]);
+        assert_eq!(run.code, 2, "{}", run.err);
+        let series = "weir_tls_handshake_failures_total{listener=\"grpc\",reason=\"certificate\"}";
+        server.wait_for_metric(series, 1.0);
+        server.wait_for_log("a TLS handshake failed");
+    }
+}
+
 /// Whether a client is accepted and answered.
 async fn is_let_in(server: &Server, authority: &Authority, shown: Option<&Pair>) -> Result<(), Code> {
     let Ok(channel) = channel(&server.grpc, authority, shown).await else { return Err(Code::Unavailable) };

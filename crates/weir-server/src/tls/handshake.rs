@@ -8,7 +8,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use futures_util::future::OptionFuture;
-use rustls::{Error as TlsError, pki_types::CertificateDer};
+use rustls::{AlertDescription as Alert, Error as TlsError, pki_types::CertificateDer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -51,6 +51,15 @@ pub trait CertificateClients: Send + Sync {
 fn reason(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
         Some(TlsError::InvalidCertificate(_) | TlsError::NoCertificatesPresented) => "certificate",
+        // The client does not accept the server's.
+        Some(TlsError::AlertReceived(
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA,
+        )) => "certificate",
         Some(_) => "protocol",
         None => "closed",
     }
