@@ -7,8 +7,13 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde_json::json;
-use weir_core::domain::{Charge, Key, time::format_duration};
-use weir_core::plan::Limit;
+use weir_core::{
+    domain::{
+        Charge, Key,
+        time::{Micros, format_duration},
+    },
+    plan::{Levels, Limit, Plan},
+};
 use weir_policy::{
     Domain,
     overrides::{ActiveOverrides, Applied},
@@ -60,10 +65,12 @@ impl Explain {
         }
         let key = Key::new(&self.domain, &self.key)?;
         let steps: Vec<_> = domain.walk(&key).collect();
+        let active = policy.overrides().active(&self.domain, key.segments());
+        let lease = lease(domain, &key, active.as_ref());
         if self.json {
-            print_line(self.as_json(domain, &steps, policy.overrides().active(&self.domain, key.segments()).as_ref()))?;
+            print_line(self.as_json(domain, &steps, active.as_ref(), lease.is_ok()))?;
         } else {
-            self.print(domain, &steps, policy.overrides().active(&self.domain, key.segments()).as_ref())?;
+            self.print(domain, &steps, active.as_ref(), &lease)?;
         }
         if !domain.is_matched(&key) {
             print_error(format_args!(
@@ -79,6 +86,7 @@ impl Explain {
         domain: &Domain,
         steps: &[(usize, Found, u32)],
         active: Option<&ActiveOverrides<'_>>,
+        lease: &Result<Micros, String>,
     ) -> io::Result<()> {
         let charge = match domain.charge {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
@@ -101,10 +109,11 @@ impl Explain {
             for limit in domain.limits_at(*node) {
                 let shadow = if limit.shadow { ", shadow" } else { "" };
                 let (algorithm, parameters) = (limit.params.name(), limit.params.describe());
-                let leased = match (limit.lease(), limit.leasable()) {
-                    (None, _) => String::new(),
-                    (Some(ttl), Ok(())) => format!(", leased for {}", format_duration(ttl)),
-                    (Some(_), Err(reason)) => format!(", cannot be leased ({reason})"),
+                let leased = match (limit.lease(), limit.leasable(), lease) {
+                    (None, ..) => String::new(),
+                    (_, Err(reason), _) => format!(", cannot be leased ({reason})"),
+                    (_, _, Ok(ttl)) => format!(", leased for {}", format_duration(*ttl)),
+                    (_, _, Err(reason)) => format!(", not leased for this key ({reason})"),
                 };
                 print_line(format_args!(
                     "    {}: {algorithm} {parameters}{shadow}{leased}; counted as `{}`",
@@ -131,11 +140,12 @@ impl Explain {
         domain: &Domain,
         steps: &[(usize, Found, u32)],
         active: Option<&ActiveOverrides<'_>>,
+        leased: bool,
     ) -> serde_json::Value {
         let steps = steps.iter().map(|(depth, found, node)| {
             let limits = domain.limits_at(*node).iter().map(|limit| {
                 json!({ "name": limit.name, "algorithm": limit.params.name(), "parameters": limit.params.describe(),
-                    "shadow": limit.shadow, "leased": limit.leased_for().is_some(),
+                    "shadow": limit.shadow, "leased": leased,
                     "counted_as": limit.ident_text(),
                     "override": active.and_then(|active| changed(active, *depth, limit)) })
             });
@@ -145,6 +155,25 @@ impl Explain {
         json!({ "domain": domain.name, "charge": domain.charge.name(), "anchor": domain.anchor, "shadow": domain.shadow,
             "ban": active.and_then(banned), "steps": steps.collect::<Vec<_>>() })
     }
+}
+
+/// Returns the TTL of leases of the key, which all limits on its path have together, or why it is not leased.
+fn lease<'a>(domain: &'a Domain, key: &'a Key, active: Option<&ActiveOverrides<'a>>) -> Result<Micros, String> {
+    if active.is_some_and(|active| active.ban().is_some()) {
+        return Err("the key is banned".to_owned());
+    }
+    let mut levels = Levels::new();
+    domain.add_levels(&mut levels, key, 1, 1.0).map_err(|error| error.to_string())?;
+    if let Some(active) = active {
+        active.change(&mut levels, 1.0, false);
+    }
+    let mut plan = Plan::new(levels, domain.charge, None);
+    plan.policy_version = Some(0);
+    plan.lease_ttl().ok_or_else(|| match plan.levels().iter().find(|level| level.limit.leased_for().is_none()) {
+        _ if domain.charge != Charge::AllOrNothing => format!("charge is {}", domain.charge.name()),
+        Some(level) => format!("`{}` is not leased", level.limit.name),
+        None => "two of its limits share a state".to_owned(),
+    })
 }
 
 /// Describes the effect of an override on a limit.

@@ -22,6 +22,7 @@ mod dry_run;
 mod envoy_json;
 mod envoy_overrides;
 mod exactness;
+mod explain;
 mod explorer;
 mod explorer_access;
 mod explorer_drafts;
