@@ -153,7 +153,7 @@ impl App {
         let (span_export, spans) = SpanExport::start(&settings.tracing, &metrics).map_err(AppError::Setting)?;
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
         let mut service = CheckService::new(Arc::clone(&limiter), settings.bounds());
-        service.is_observed = observer.is_some();
+        service.is_observed = observer.observes_all();
         service.reset_needs_client = settings.reset == ResetRule::Authenticated;
         service.repeat_window = settings.idempotency.window.0;
         let [grpc_metrics, http_metrics] = ["grpc", "http"].map(|name| ListenerMetrics::new(metrics.registry(), name));
@@ -188,7 +188,7 @@ impl App {
             service: Arc::new(Guarded::new(
                 routes,
                 security.authentication("grpc"),
-                observer.clone(),
+                Some(Arc::clone(&observer)),
                 Connected::new(drain.clone()),
                 admits_local_operators,
             )),
@@ -210,7 +210,7 @@ impl App {
             service: Arc::new(Guarded::new(
                 HttpRoutes::new(pages, settings.grpc.max_message_bytes, &http_metrics, Connected::new(drain.clone())),
                 security.authentication("http"),
-                observer,
+                Some(observer),
                 Connected::new(drain.clone()),
                 admits_local_operators,
             )),

@@ -30,7 +30,7 @@ use weir_store::{
     documents::{Change as DocumentChange, ChangeError, ChangeId, Changed, Documents},
     platform::{OsPlatform, Platform},
 };
-use weir_telemetry::{Causes, LogLimit};
+use weir_telemetry::{Causes, LogLimit, request};
 
 use crate::{limiter::Limiter, telemetry::OverrideMetrics};
 use cache::{Edit, OverrideCache};
@@ -229,7 +229,8 @@ impl OverrideService {
         let changed = self.documents.change(change).await;
         ScopeGuard::into_inner(ended);
         let before = changed?.and_then(|changed| changed.before);
-        info!(target: AUDIT, actor, before, after = document, "override set");
+        let (request_id, trace_id) = (request::request_id(), request::trace_id());
+        info!(target: AUDIT, actor, before, after = document, request_id, trace_id, "override set");
         self.refresh().await;
         let replaced = before.map(|before| StoredOverride::parse(&name, &before, &self.bounds));
         Ok(SetOutcome { value: Arc::new(value), replaced, effects })
@@ -247,7 +248,8 @@ impl OverrideService {
         let changed = self.documents.change(change).await;
         ScopeGuard::into_inner(ended);
         let Some(before) = changed?.and_then(|changed| changed.before) else { return Ok(None) };
-        info!(target: AUDIT, actor, before, "override ended");
+        let (request_id, trace_id) = (request::request_id(), request::trace_id());
+        info!(target: AUDIT, actor, before, request_id, trace_id, "override ended");
         self.refresh().await;
         Ok(Some(StoredOverride::parse(&name, &before, &self.bounds)))
     }
@@ -304,6 +306,7 @@ const AUDIT: &str = "weir::audit";
 /// Logs a change that goes on without its call, unless the result is defused.
 fn audit_end<'a>(actor: &'a str, name: &'a str) -> ScopeGuard<(), impl FnOnce(()) + 'a> {
     scopeguard::guard((), move |()| {
-        info!(target: AUDIT, actor, name, "a call ended before the store: the override may change yet");
+        let (request_id, trace_id) = (request::request_id(), request::trace_id());
+        info!(target: AUDIT, actor, name, request_id, trace_id, "a call ended before the store: the override may change yet");
     })
 }

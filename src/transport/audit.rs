@@ -45,6 +45,7 @@ impl Actor {
             removed = done.ok().map(|done| done.removed),
             error = done.err(),
             request_id = request::request_id(),
+            trace_id = request::trace_id(),
             "reset"
         );
     }

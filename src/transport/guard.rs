@@ -72,7 +72,7 @@ pub struct Guarded<R> {
 }
 
 impl<R: Routes> Guarded<R> {
-    /// Guards these routes by authentication, if it is enabled, and an observer, if requests are reported.
+    /// Guards these routes by authentication, if it is enabled, and an observer, if any requests are reported.
     /// `admits_local_operators`: without authentication, this machine may make operators' calls.
     pub fn new(
         routes: R,
@@ -84,30 +84,32 @@ impl<R: Routes> Guarded<R> {
         Self { routes, authentication, observer, connected, identity: None, admits_local_operators, is_local: false }
     }
 
-    /// Returns the observed request, if requests are reported, and whether it is admitted.
+    /// Returns the observed request, if it is reported, and whether it is admitted.
     #[inline]
     fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<ObservedRequest>>, Result<InFlight, Rejected>) {
-        let Some(observer) = &self.observer else { return (None, self.admit(request)) };
+        let access = R::access(request.uri().path());
+        let Some(observer) = self.observer.as_ref().filter(|observer| observer.observes(access)) else {
+            return (None, self.admit(request, access));
+        };
         let observed = ObservedRequest::begin(observer, R::surface(request), self.connected.number, request.headers());
-        let admitted = request::enter(observed.context(), || self.admit(request));
+        let admitted = request::enter(observed.context(), || self.admit(request, access));
         (Some(observed), admitted)
     }
 
     #[inline]
-    fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Rejected> {
+    fn admit(&self, request: &mut Request<Incoming>, access: Access) -> Result<InFlight, Rejected> {
         if R::is_paced(request) {
             self.connected.pace()?;
         }
-        let path = request.uri().path();
         match &self.identity {
             Some(identity) => {
-                let (access, lasts) = (R::access(path), R::lasts(path));
+                let lasts = R::lasts(request.uri().path());
                 identity.admit(request, access, lasts)?;
                 if access != Access::Public {
                     self.connected.authenticate();
                 }
             }
-            None => match R::access(path) {
+            None => match access {
                 Access::Named(Role::Admin) => self.admit_operator(request.headers())?,
                 Access::Authenticated => {
                     let is_operator = self.admit_operator(request.headers()).is_ok();

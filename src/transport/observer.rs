@@ -1,5 +1,5 @@
-//! Observed requests: each is reported by a span or a line of the access log. Without an observer, requests have no
-//! such cost.
+//! Observed requests: each is reported by a span or a line of the access log, or has a line in the audit log. Other
+//! requests have no such cost.
 
 use std::{
     pin::Pin,
@@ -17,6 +17,7 @@ use tracing::{Level, debug, enabled, level_filters::LevelFilter};
 use weir_telemetry::request::{self, RequestContext, RequestEnd, RequestId, RequestSummary, Surface};
 
 use crate::{
+    auth::{Access, Role},
     proto::code_name,
     telemetry::{
         Spans,
@@ -33,14 +34,26 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// Reports requests.
 pub struct RequestObserver {
     spans: Option<Spans>,
+    observes_all: bool,
 }
 
 impl RequestObserver {
-    /// Returns an observer with these spans; `None` if no request is observed. Without spans, requests are observed if
-    /// the log has a line for each (level `debug`), or if the store is shared and so may fail them.
-    pub fn new(spans: Option<Spans>, is_shared: bool) -> Option<Arc<Self>> {
-        let wanted = spans.is_some() || is_shared || LevelFilter::current() >= LevelFilter::DEBUG;
-        wanted.then(|| Arc::new(Self { spans }))
+    /// Returns an observer with these spans. Without spans, all requests are observed if the log has a line for each
+    /// (level `debug`), or if the store is shared and so may fail them.
+    pub fn new(spans: Option<Spans>, is_shared: bool) -> Arc<Self> {
+        let observes_all = spans.is_some() || is_shared || LevelFilter::current() >= LevelFilter::DEBUG;
+        Arc::new(Self { spans, observes_all })
+    }
+
+    /// Whether all requests are observed.
+    pub fn observes_all(&self) -> bool {
+        self.observes_all
+    }
+
+    /// Whether requests that require this access are observed: those for which the audit log may have a line, always.
+    #[inline]
+    pub fn observes(&self, access: Access) -> bool {
+        self.observes_all || matches!(access, Access::Named(Role::Reset | Role::Admin))
     }
 }
 

@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 use tonic::{Code, Request};
-use weir::proto::CheckRequest;
+use weir::proto::{CheckRequest, ResetRequest};
 use weir_test_redis::{Options, Server as Redis};
 
-use crate::support::{Server, eventually, http, requests::check, server::Setup};
+use crate::support::{
+    Server, eventually, http,
+    requests::{check, reset},
+    server::Setup,
+};
 
 const POLICY: &str =
     "domain: api\nschema: { user: { limits: [{ gcra: { burst: 0, count: 1, period: 1d }, name: per-user }] } }";
@@ -115,6 +119,38 @@ async fn store_failures_are_logged_with_the_request_id() {
     let warning = "the shared store did not answer a request; such warnings come once a second at most";
     let line = server.wait_for_log(warning);
     assert_eq!((&line["request_id"], &line["trace_id"]), (&json!("id-2"), &json!(TRACE)), "{line}");
+}
+
+/// Without spans, a shared store or the level debug, so checks have no request context.
+#[tokio::test]
+async fn audit_lines_have_the_request_id() {
+    let server = Setup::new().policy(POLICY).start();
+    let mut client = server.client().await;
+    client
+        .reset(with_id(ResetRequest { domain: "api".to_owned(), ..reset(&["a"], false) }, "id-1"))
+        .await
+        .expect("reset");
+    let line = server.wait_for_log("reset");
+    assert_eq!((&line["request_id"], &line["trace_id"]), (&json!("id-1"), &json!(TRACE)), "{line}");
+
+    let mut client = http::Client::connect(&server.http).expect("it accepts connections");
+    let mut post = |path: &str, id: &str, body: Value| {
+        let headers: &[_] = if id.is_empty() { &[] } else { &[("x-request-id", id)] };
+        let answer = client.ask(&format!("POST {path}"), headers, body.to_string().as_bytes()).expect("it answers");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    let keys = json!({ "domain": "api", "key": ["a"] });
+    post(
+        "/v1/admin/set_override",
+        "id-2",
+        json!({ "override": { "domain": "api", "key": ["a"], "ban": true, "reason": "a test" } }),
+    );
+    assert_eq!(server.wait_for_log("override set")["request_id"], "id-2");
+    post("/v1/admin/end_override", "id-3", keys.clone());
+    assert_eq!(server.wait_for_log("override ended")["request_id"], "id-3");
+    post("/v1/reset", "", keys);
+    let second = eventually("the second reset", || server.log_lines("reset").into_iter().nth(1));
+    assert_eq!(second["request_id"].as_str().map(str::len), Some(32), "one is made: {second}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use weir_core::{
 };
 use weir_policy::overrides::{ANY, Change, Effect, LimitChanges, Override};
 use weir_store::{Failure, StoreError, documents::ChangeError};
-use weir_telemetry::Causes;
+use weir_telemetry::{Causes, request};
 
 use super::AdminService;
 use crate::{
@@ -178,8 +178,12 @@ impl AdminService {
         let is_failure =
             matches!(error, SetError::Store(ChangeError::Store(StoreError::Unavailable(_)) | ChangeError::File(_)));
         if is_failure && self.override_warnings.allows(Instant::now()) {
-            let error = Causes(&error);
-            warn!(%error, "an override cannot be stored; such warnings come once a minute at most");
+            warn!(
+                request_id = request::request_id(),
+                trace_id = request::trace_id(),
+                error = %Causes(&error),
+                "an override cannot be stored; such warnings come once a minute at most"
+            );
         }
         match error {
             SetError::Invalid(error) => {
