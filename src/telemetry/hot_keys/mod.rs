@@ -16,6 +16,8 @@ use space_saving::{Entry, SpaceSaving};
 
 /// The half-life of a weight, in seconds.
 const HALF_LIFE_SECONDS: f64 = 10.0;
+/// Seconds after its last sample at which a key leaves the lists, since its decayed weight is never 0.
+const KEPT_SECONDS: f64 = 60.0;
 /// Seconds after which the weights are rescaled, long before they exceed the range of a float.
 const RESCALE_SECONDS: f64 = 500.0 * HALF_LIFE_SECONDS;
 /// Maximum length of the name of a state, and of a key, in bytes; longer ones are ignored.
@@ -67,7 +69,9 @@ struct KeyStats {
     segments: Box<[Box<str>]>,
     decision: Decision,
     refused: f64,
+    /// The time of the last sample, and of the last one that was refused.
     at: f64,
+    refused_at: f64,
 }
 
 /// A hot key at one limit.
@@ -140,8 +144,9 @@ impl HotKeys {
         let now = self.origin.elapsed().as_secs_f64();
         let sketches = self.sketches.lock();
         let mut hottest = sketches.top(&sketches.hot, now, most, |_| true);
-        let mut near = sketches.top(&sketches.near, now, usize::MAX, |stats| stats.refused > 0.0);
+        let mut near = sketches.top(&sketches.near, now, usize::MAX, |_| true);
         drop(sketches);
+        near.retain(|key| key.refused_per_second > 0.0);
         near.sort_by(|one, other| other.refused_per_second.total_cmp(&one.refused_per_second));
         near.truncate(most);
         near.retain(|near| !hottest.iter().any(|hot| hot.is_of(near)));
@@ -174,10 +179,14 @@ impl Sketches {
             decision: sample.decision,
             refused: 0.0,
             at: now,
+            refused_at: f64::NEG_INFINITY,
         };
         let keep = |stats: &mut KeyStats| {
             (stats.decision, stats.shadow, stats.at) = (sample.decision, sample.shadow, now);
-            stats.refused += if sample.decision.allowed { 0.0 } else { weight };
+            if !sample.decision.allowed {
+                stats.refused += weight;
+                stats.refused_at = now;
+            }
         };
         keep(self.hot.add(&self.name, weight, make));
         if sample.is_near() {
@@ -192,13 +201,15 @@ impl Sketches {
         most: usize,
         wanted: impl Fn(&KeyStats) -> bool,
     ) -> Vec<HotKey> {
-        let mut found: Vec<_> = keys.entries().iter().filter(|entry| wanted(&entry.value)).collect();
+        let is_recent = |at: f64| now - at < KEPT_SECONDS;
+        let is_listed = |entry: &&Entry<KeyStats>| is_recent(entry.value.at) && wanted(&entry.value);
+        let mut found: Vec<_> = keys.entries().iter().filter(is_listed).collect();
         found.sort_by(|one, other| other.weight.total_cmp(&one.weight));
         // All weights decay at the same rate. Early on, their sum has not yet reached its steady state.
         let seconds = HALF_LIFE_SECONDS / std::f64::consts::LN_2 * (1.0 - decay(now)).max(f64::EPSILON);
         let per_second = decay(now - self.since) / seconds;
         let hot_key = |entry: &Entry<KeyStats>| {
-            let KeyStats { domain, limit, shadow, segments, decision, refused, at } = entry.value.clone();
+            let KeyStats { domain, limit, shadow, segments, decision, refused, at, refused_at } = entry.value.clone();
             HotKey {
                 domain,
                 limit,
@@ -206,7 +217,7 @@ impl Sketches {
                 segments,
                 per_second: entry.weight * per_second,
                 error_per_second: entry.error * per_second,
-                refused_per_second: refused * per_second,
+                refused_per_second: if is_recent(refused_at) { refused * per_second } else { 0.0 },
                 decision,
                 seconds_ago: now - at,
             }
@@ -262,6 +273,23 @@ mod tests {
         let later = sketches.top(&sketches.hot, at + 2.0 * HALF_LIFE_SECONDS, 9, all);
         assert!((later[0].per_second - 5.0).abs() < 0.5 && later[0].seconds_ago >= 20.0, "{later:?}");
         assert!(sketches.top(&sketches.hot, at, 9, |stats| &*stats.segments[0] == "other").is_empty());
+    }
+
+    #[test]
+    fn keys_leave_the_lists_a_minute_after_their_last_request() {
+        let hot = HotKeys::new(10);
+        let mut sketches = hot.sketches.lock();
+        for _ in 0..9_000 {
+            record(&mut sketches, 1.0, "refused", false, 0);
+        }
+        let last = 1.0 + KEPT_SECONDS;
+        let lists = |sketches: &Sketches, now| {
+            [&sketches.hot, &sketches.near].map(|list| sketches.top(list, now, 9, all).len())
+        };
+        assert_eq!([lists(&sketches, last - 0.1), lists(&sketches, last)], [[1, 1], [0, 0]]);
+        record(&mut sketches, last, "refused", true, 50);
+        assert_eq!(lists(&sketches, last), [1, 0]);
+        assert_eq!(sketches.top(&sketches.hot, last, 9, all)[0].refused_per_second, 0.0, "its refusals are as old");
     }
 
     #[test]
