@@ -51,7 +51,7 @@ use crate::{
     overrides::OverrideService,
     telemetry::{HotKeys, Metrics},
     transport::{
-        Guarded, HttpRoutes,
+        Guarded, HttpRoutes, Unauthenticated,
         admin::{AdminService, ReplicaRegistry},
         check_service::CheckService,
         grpc::Calls,
@@ -154,7 +154,6 @@ impl App {
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
         let mut service = CheckService::new(Arc::clone(&limiter), settings.bounds());
         service.is_observed = observer.observes_all();
-        service.reset_needs_client = settings.reset == ResetRule::Authenticated;
         service.repeat_window = settings.idempotency.window.0;
         let [grpc_metrics, http_metrics] = ["grpc", "http"].map(|name| ListenerMetrics::new(metrics.registry(), name));
         let with_permits = |setting: usize, metrics: &ListenerMetrics| {
@@ -182,7 +181,10 @@ impl App {
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_metrics);
             Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, quotas.clone(), &grpc_metrics).await
         };
-        let admits_local_operators = settings.admin == AdminRule::Local;
+        let unauthenticated = Unauthenticated {
+            local_operators: settings.admin == AdminRule::Local,
+            resets: settings.reset == ResetRule::Allow,
+        };
         let grpc = Server {
             listener: grpc_listener,
             service: Arc::new(Guarded::new(
@@ -190,7 +192,7 @@ impl App {
                 security.authentication("grpc"),
                 Some(Arc::clone(&observer)),
                 Connected::new(drain.clone()),
-                admits_local_operators,
+                unauthenticated,
             )),
             workers: grpc_workers.handles(),
             settings: ConnectionSettings {
@@ -212,7 +214,7 @@ impl App {
                 security.authentication("http"),
                 Some(observer),
                 Connected::new(drain.clone()),
-                admits_local_operators,
+                unauthenticated,
             )),
             workers: http_workers.handles(),
             settings: ConnectionSettings {
@@ -231,10 +233,12 @@ impl App {
             None => None,
             Some(address) => {
                 let port_metrics = ListenerMetrics::new(metrics.registry(), "metrics");
-                let pages = HttpRoutes::new(admin.clone().routes(), 0, &port_metrics, Connected::new(drain.clone()));
+                let connected = || Connected::new(drain.clone());
+                let pages = HttpRoutes::new(admin.clone().routes(), 0, &port_metrics, connected());
+                let pages = Guarded::new(pages, None, None, connected(), Unauthenticated::default());
                 Some(Server {
                     listener: listen("metrics.listen", &address, &http_workers).await?,
-                    service: Arc::new(Guarded::new(pages, None, None, Connected::new(drain.clone()), false)),
+                    service: Arc::new(pages),
                     workers: http_workers.handles(),
                     settings: ConnectionSettings {
                         name: "metrics",

@@ -60,12 +60,15 @@ pub enum AuthError {
     /// An operator's call while authentication is disabled and the setting `admin` requires it.
     #[error("only authenticated clients may call this (setting `admin`): set auth.file")]
     NoOperators,
+    /// A reset while authentication is disabled and the setting `reset` requires it.
+    #[error("only authenticated clients may reset keys (setting `reset`)")]
+    NoResets,
 }
 
 impl AuthError {
     /// Whether the client is unauthenticated; otherwise it is not permitted to make this call.
     pub fn is_unauthenticated(self) -> bool {
-        !matches!(self, Self::Role(_) | Self::NotLocal | Self::NoOperators)
+        !matches!(self, Self::Role(_) | Self::NotLocal | Self::NoOperators | Self::NoResets)
     }
 }
 

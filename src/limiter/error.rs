@@ -63,9 +63,6 @@ pub enum CheckError {
     /// The shared store did not settle a reservation.
     #[error("the store did not settle the reservation")]
     NotSettled,
-    /// The client is not authenticated, which resets require.
-    #[error("only authenticated clients may reset keys (setting `reset`)")]
-    ResetDenied,
     /// The store failed.
     #[error("the store failed")]
     Store(#[from] StoreError),

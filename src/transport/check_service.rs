@@ -38,8 +38,6 @@ pub struct CheckService<S> {
     permits: ConcurrencyLimit,
     /// Whether checks are reported to the request context.
     pub is_observed: bool,
-    /// Whether resets by unauthenticated clients are rejected.
-    pub reset_needs_client: bool,
     /// Time for which the answer to a request with an id is remembered.
     pub repeat_window: Micros,
 }
@@ -69,8 +67,8 @@ impl<'a, T> IntoFuture for PendingAnswer<'a, T> {
 impl<S> Clone for CheckService<S> {
     fn clone(&self) -> Self {
         let (limiter, permits) = (Arc::clone(&self.limiter), self.permits.clone());
-        let Self { bounds, is_observed, reset_needs_client, repeat_window, .. } = *self;
-        Self { limiter, permits, bounds, is_observed, reset_needs_client, repeat_window }
+        let Self { bounds, is_observed, repeat_window, .. } = *self;
+        Self { limiter, permits, bounds, is_observed, repeat_window }
     }
 }
 
@@ -79,7 +77,7 @@ impl<S: Store> CheckService<S> {
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
         let permits = ConcurrencyLimit::unbounded();
         let repeat_window = IdempotencySettings::default().window.0;
-        Self { limiter, bounds, permits, is_observed: false, reset_needs_client: false, repeat_window }
+        Self { limiter, bounds, permits, is_observed: false, repeat_window }
     }
 
     #[inline]
@@ -206,15 +204,12 @@ impl<S: Store> CheckService<S> {
     /// Resets a key for `actor` and, with `subtree`, all keys below it. Writes a line to the audit log.
     ///
     /// # Errors
-    /// [`Rejected`] if the client is not permitted, if the store fails, and if too many decisions wait.
+    /// [`Rejected`] if the store fails, and if too many decisions wait.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool, actor: &Actor) -> Result<ResetDone, Rejected> {
         if self.is_observed {
             let handle = self.limiter.policy_handle();
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
             request::summarize(|summary| summary.domain = Some(domain.into()));
-        }
-        if self.reset_needs_client && actor.client.is_none() {
-            return Err(CheckError::ResetDenied.into());
         }
         let _permit = self.permit()?;
         let log = |done: Result<&ResetDone, &str>| actor.log_reset(&request.domain, &request.key, subtree, done);

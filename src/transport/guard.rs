@@ -58,6 +58,15 @@ pub trait Routes: Send + Sync + Sized + 'static {
     fn reject(rejected: Rejected) -> Response<Self::Body>;
 }
 
+/// Who may make the calls of the roles `admin` and `reset` while authentication is disabled.
+#[derive(Clone, Copy, Default)]
+pub struct Unauthenticated {
+    /// Whether this machine may make operators' calls.
+    pub local_operators: bool,
+    /// Whether every client may reset keys.
+    pub resets: bool,
+}
+
 /// Routes behind the guard.
 pub struct Guarded<R> {
     routes: R,
@@ -65,23 +74,21 @@ pub struct Guarded<R> {
     observer: Option<Arc<RequestObserver>>,
     connected: Connected,
     identity: Option<Arc<ConnectionIdentity>>,
-    /// Whether operators' calls from this machine are admitted while authentication is disabled.
-    admits_local_operators: bool,
+    unauthenticated: Unauthenticated,
     /// Whether the connection is from this machine.
     is_local: bool,
 }
 
 impl<R: Routes> Guarded<R> {
     /// Guards these routes by authentication, if it is enabled, and an observer, if any requests are reported.
-    /// `admits_local_operators`: without authentication, this machine may make operators' calls.
     pub fn new(
         routes: R,
         authentication: Option<Authentication>,
         observer: Option<Arc<RequestObserver>>,
         connected: Connected,
-        admits_local_operators: bool,
+        unauthenticated: Unauthenticated,
     ) -> Self {
-        Self { routes, authentication, observer, connected, identity: None, admits_local_operators, is_local: false }
+        Self { routes, authentication, observer, connected, identity: None, unauthenticated, is_local: false }
     }
 
     /// Returns the observed request, if it is reported, and whether it is admitted.
@@ -110,11 +117,11 @@ impl<R: Routes> Guarded<R> {
                 }
             }
             None => match access {
-                Access::Named(Role::Admin) => self.admit_operator(request.headers())?,
+                Access::Named(role) => self.admit_unauthenticated(role, request.headers())?,
                 Access::Authenticated => {
-                    let is_operator = self.admit_operator(request.headers()).is_ok();
-                    let roles = Role::ALL.into_iter().filter(|role| is_operator || *role != Role::Admin);
-                    request.extensions_mut().insert(roles.collect::<Roles>());
+                    let has = |role: &Role| self.admit_unauthenticated(*role, request.headers()).is_ok();
+                    let roles: Roles = Role::ALL.into_iter().filter(has).collect();
+                    request.extensions_mut().insert(roles);
                 }
                 _ => {}
             },
@@ -122,12 +129,14 @@ impl<R: Routes> Guarded<R> {
         Ok(self.connected.begin())
     }
 
-    /// Admits an operator's call while authentication is disabled.
-    fn admit_operator(&self, headers: &HeaderMap) -> Result<(), AuthError> {
-        if !self.admits_local_operators {
-            return Err(AuthError::NoOperators);
+    /// Admits a call that requires this role while authentication is disabled.
+    fn admit_unauthenticated(&self, role: Role, headers: &HeaderMap) -> Result<(), AuthError> {
+        match role {
+            Role::Reset if !self.unauthenticated.resets => Err(AuthError::NoResets),
+            Role::Admin if !self.unauthenticated.local_operators => Err(AuthError::NoOperators),
+            Role::Admin if !self.is_local || is_forwarded(headers) => Err(AuthError::NotLocal),
+            _ => Ok(()),
         }
-        if self.is_local && !is_forwarded(headers) { Ok(()) } else { Err(AuthError::NotLocal) }
     }
 }
 
@@ -146,7 +155,7 @@ impl<R: Routes> Serve for Guarded<R> {
             authentication: self.authentication.clone(),
             observer: self.observer.clone(),
             identity,
-            admits_local_operators: self.admits_local_operators,
+            unauthenticated: self.unauthenticated,
             is_local: is_local(connected.peer),
             connected,
         }

@@ -27,5 +27,5 @@ pub mod routes;
 pub mod status;
 
 pub use authentication::Authentication;
-pub use guard::Guarded;
+pub use guard::{Guarded, Unauthenticated};
 pub use http_routes::{HttpRoutes, Peer};

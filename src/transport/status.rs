@@ -56,7 +56,6 @@ impl From<CheckError> for Rejected {
             CheckError::NotReservable(..) | CheckError::NotCheckable(_) => Self::new(Code::FailedPrecondition, message),
             CheckError::UnknownReservation => Self { field: "hold".to_owned(), ..Self::new(Code::NotFound, message) },
             CheckError::NoPolicy | CheckError::NotSettled => Self::new(Code::Unavailable, message),
-            CheckError::ResetDenied => Self::new(Code::PermissionDenied, message),
             CheckError::Store(cause) => {
                 // The store itself logs and counts its failures, without a line for every request.
                 debug!(

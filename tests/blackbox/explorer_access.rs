@@ -40,8 +40,11 @@ fn invalid_and_cross_origin_requests_are_rejected() {
         client = Client::connect(&server.http).expect("it accepts connections");
     }
     assert_eq!(query(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
-    // Without authentication a client on loopback has every role.
+    // Without authentication a client on loopback has every role, but those that settings take from it.
     assert_eq!(server.ask(API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics", "admin"]));
+    let server = setup().policy(POLICY).env("WEIR_RESET", "authenticated").env("WEIR_ADMIN", "authenticated").start();
+    assert_eq!(server.ask(API[0], None, &Value::Null).json()["roles"], json!(["check", "metrics"]));
+    assert_eq!(server.ask("POST /v1/reset", None, &json!({ "domain": "", "key": ["a"] })).status, 403);
 }
 
 /// DNS rebinding: a name resolves to an attacker's page first, and to this service later.
