@@ -49,8 +49,16 @@ impl KeyForm {
     }
 }
 
-/// Warns on standard error if no limit applies to a key, with a suggestion of the service. An older service, or one
-/// that does not permit this client to ask, makes none.
+/// Warns on standard error if the service says that no limit applies to a key. An older service, or one that does not
+/// permit this client to ask, does not say.
+pub(super) async fn warn_if_unlimited(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) {
+    if let Some(suggestion) = suggested(service, domain, key).await.filter(|suggestion| !suggestion.limited) {
+        warn(key, Some(suggestion), KeyForm::Arguments);
+    }
+}
+
+/// Warns on standard error that no limit applies to a key, with a suggestion of the service if it makes one, unless a
+/// factor lifted the key's limits.
 pub(super) async fn warn_of_unlimited(
     service: &mut RateLimiterClient<Service>,
     domain: &str,
@@ -58,9 +66,12 @@ pub(super) async fn warn_of_unlimited(
     form: KeyForm,
 ) {
     let suggestion = suggested(service, domain, key).await;
-    if suggestion.as_ref().is_some_and(|suggestion| suggestion.limited) {
-        return;
+    if suggestion.as_ref().is_none_or(|suggestion| !suggestion.limited) {
+        warn(key, suggestion, form);
     }
+}
+
+fn warn(key: &[String], suggestion: Option<SuggestResponse>, form: KeyForm) {
     let suggestion = suggestion.map(|suggestion| {
         let patterns = suggestion.patterns.into_iter().map(|pattern| pattern.segments).collect();
         Suggestion { key: suggestion.key, patterns }

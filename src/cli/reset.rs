@@ -35,7 +35,7 @@ impl Reset {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
             let answer = service.reset(request).await.map_err(|status| self.client.failure(&status))?.into_inner();
             if !answer.existed && !self.subtree {
-                hint::warn_of_unlimited(&mut service, &domain, &key, hint::KeyForm::Arguments).await;
+                hint::warn_if_unlimited(&mut service, &domain, &key).await;
             }
             Ok(answer)
         })?;

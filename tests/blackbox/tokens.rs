@@ -213,6 +213,21 @@ fn commands_recognize_an_http_port_that_requires_a_token() {
     }
 }
 
+#[test]
+fn a_reset_does_not_warn_of_limits_that_it_may_not_ask_about() {
+    let (resets, all) = (token(), token());
+    let callers = ["callers:\n", &caller("ops", "reset", &resets, ""), &caller("all", "reset, metrics", &all, "")];
+    let server =
+        Setup::new().policy("schema: { user: { limits: [[9, 1, 1]] } }").credentials(&callers.concat()).start();
+    for (token, key, warns) in
+        [(&resets, "user", false), (&all, "user", false), (&resets, "a", false), (&all, "a", true)]
+    {
+        let reset = finish(weir().args(["reset", key, "alex", "--addr", &server.grpc]).env("WEIR_TOKEN", &token.token));
+        assert_eq!(reset.code, 0, "{}", reset.err);
+        assert_eq!(reset.err.contains("no limit applies"), warns, "{key}: {}", reset.err);
+    }
+}
+
 #[tokio::test]
 async fn resets_may_need_authentication() {
     let without = Setup::new().policy(POLICY).env("WEIR_RESET", "authenticated").start();
