@@ -40,7 +40,6 @@ pub struct Metrics {
     snapshot_failures: Counter,
     descriptors_ignored: Counter,
     reloads: Reloads,
-    last_reload: Gauge,
 }
 
 /// The settings of the metrics.
@@ -100,7 +99,6 @@ impl Metrics {
             snapshot_failures: registry.counter(SNAPSHOT_FAILURES, &[]),
             descriptors_ignored: registry.counter(DESCRIPTORS_IGNORED, &[]),
             reloads: Reloads::new(&registry, RELOADS, RELOAD_SUCCESSFUL, &[]),
-            last_reload: registry.gauge(LAST_RELOAD, &[]),
             registry: Arc::new(registry),
         })
     }
@@ -194,7 +192,7 @@ impl Metrics {
 
     /// Records the time at which a policy was loaded.
     pub fn policy_loaded(&self) {
-        self.last_reload.set(unix_seconds());
+        self.registry.gauge(LAST_RELOAD, &[]).set(unix_seconds());
     }
 
     /// Sets the totals of the memory store: states, states removed by reason, and requests without room with the rule
@@ -264,7 +262,11 @@ impl Render for PolicyInfo {
     fn render(&self, out: &mut String) {
         let (name, help) = POLICY_INFO;
         heading(out, name, "gauge", help);
-        out.push_str(&format!("{name}{{hash=\"{}\"}} 1\n", self.0.lock()));
+        let hash = self.0.lock();
+        if !hash.is_empty() {
+            out.push_str(&format!("{name}{{hash=\"{hash}\"}} 1
+"));
+        }
     }
 }
 

@@ -100,6 +100,10 @@ async fn without_a_policy_checks_fail_and_readiness_as_set() {
         assert_eq!((server.get("/readyz").0, server.get("/healthz").0), (status, 200), "{start}");
         assert_eq!(server.run(&["health"]).code, i32::from(status != 200), "{start}");
         assert_eq!(server.metric("weir_policy_last_reload_successful"), 1.0, "no policy is not an invalid one");
+        // No policy is not another policy, for which an alert waits, and has no age.
+        let series = ["\nweir_policy_info{", "\nweir_policy_last_reload_success_timestamp_seconds "];
+        let exported = || series.map(|name| server.get("/metrics").1.contains(name));
+        assert_eq!(exported(), [false; 2], "{start}");
         let failed = ask(&server, "d", &["k", "v"], 1).await.expect_err("no policy");
         assert_eq!((failed.code(), failed.message()), (tonic::Code::Unavailable, "no policy has been received yet"));
         let native = server.run(&["check", "k", "v"]);
@@ -108,5 +112,6 @@ async fn without_a_policy_checks_fail_and_readiness_as_set() {
         eventually("it is ready", || (server.get("/readyz").0 == 200).then_some(()));
         eventually("it is healthy", || (server.run(&["health"]).code == 0).then_some(()));
         assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 3)));
+        assert_eq!(exported(), [true; 2], "{start}");
     }
 }
