@@ -77,6 +77,7 @@ pub(super) fn run(
         version = env!("CARGO_PKG_VERSION"),
         settings = file.and_then(path),
         limits = path(&settings.limits),
+        limits_set_by = origins.as_ref().and_then(|origins| origins.of("limits")),
         credentials = path(&settings.auth.file),
         "starting"
     );

@@ -40,7 +40,7 @@ impl SettingOrigins {
     }
 
     /// Returns the position where `key` was set last.
-    pub(super) fn of(&self, key: &str) -> Option<&str> {
+    pub fn of(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 

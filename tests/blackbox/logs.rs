@@ -40,7 +40,7 @@ fn a_start_and_a_reload_log_what_is_in_force() {
     let server = Server::with_policy(POLICY);
     let path = server.dir.path().join("limits.yaml").to_str().expect("a path").to_owned();
     let started = fields(server.log_lines("starting").remove(0));
-    assert_eq!(started, json!({ "version": env!("CARGO_PKG_VERSION"), "limits": path }));
+    assert_eq!(started, json!({ "version": env!("CARGO_PKG_VERSION"), "limits": path, "limits_set_by": "--limits" }));
     let mut loaded = fields(server.log_lines("policy loaded").remove(0));
     let hash = loaded["hash"].take();
     assert_eq!(loaded, json!({ "path": path, "hash": null, "domains": 1, "limits": 2 }));

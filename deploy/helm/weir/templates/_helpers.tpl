@@ -130,6 +130,9 @@ are all of them. */}}
 {{- if (.Values.settings.store).url }}
 {{- fail "settings.store.url is set: name the store by store.url, from which the chart also makes the network policy" }}
 {{- end }}
+{{- if .Values.settings.limits }}
+{{- fail "settings.limits is set: WEIR_LIMITS of the image overrides it; set that variable in extraEnv" }}
+{{- end }}
 {{- if and .Values.valkey.enabled .Values.store.url }}
 {{- fail "valkey.enabled and store.url are both set: choose one store" }}
 {{- end }}
