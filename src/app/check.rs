@@ -54,6 +54,7 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     if has_credentials {
         errors.extend(credentials::load(&settings.auth.file).err().map(AppError::Auth));
     }
+    errors.extend(settings.unusable_store_files().into_iter().map(AppError::Setting));
     errors.extend(export::check(&settings.tracing).err().map(AppError::Setting));
     let snapshot = &settings.store.snapshot.path;
     if is_set(snapshot) {

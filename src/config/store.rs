@@ -14,12 +14,14 @@ use weir_store::{
     url::{Address, RedisUrl, Topology},
 };
 
+use super::Settings;
+
 /// Maximum length of a key prefix, in bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 const MILLISECOND: Micros = 1_000;
 const MAX_WAIT_REPLICAS: u32 = 16;
 
-/// Checks bounds and contradictions. Files are read, servers are not called.
+/// Checks bounds and contradictions, without the files.
 ///
 /// # Errors
 /// A message that names the key.
@@ -67,18 +69,36 @@ fn passwords(redis: &RedisSettings) -> Result<(), String> {
 fn redis(url: &RedisUrl, redis: &RedisSettings) -> Result<(), String> {
     let source = CredentialsSource::of_servers(url.credentials.as_ref(), redis);
     ensure(!source.lacks_password(), "store.redis.username or the user in store.url has no password")?;
-    source.read().map_err(|error| format!("store.redis.password_file: {error}"))?;
     let source = CredentialsSource::of_sentinels(&redis.sentinel);
     ensure(!source.lacks_password(), "store.redis.sentinel.username has no password")?;
-    if matches!(url.topology, Topology::Sentinel { .. }) {
-        source.read().map_err(|error| format!("store.redis.sentinel.password_file: {error}"))?;
-    }
     tls(url, &redis.tls)
 }
 
+impl Settings {
+    /// Returns a problem, with the key, for each setting of the store whose files cannot be used.
+    pub fn unusable_store_files(&self) -> Vec<String> {
+        let StoreUrl::Redis(url) = &self.store.url else { return Vec::new() };
+        let redis = &self.store.redis;
+        let of_servers = CredentialsSource::of_servers(url.credentials.as_ref(), redis).read();
+        let is_sentinel = matches!(url.topology, Topology::Sentinel { .. });
+        let of_sentinels = is_sentinel.then(|| CredentialsSource::of_sentinels(&redis.sentinel).read());
+        let tls = has_tls(url, &redis.tls).then(|| store_tls::check(&redis.tls));
+        let problems = [
+            of_servers.err().map(|error| format!("store.redis.password_file: {error}")),
+            of_sentinels.and_then(Result::err).map(|error| format!("store.redis.sentinel.password_file: {error}")),
+            tls.and_then(Result::err).map(|error| format!("store.redis.tls: {error}")),
+        ];
+        problems.into_iter().flatten().collect()
+    }
+}
+
+fn has_tls(url: &RedisUrl, tls: &TlsSettings) -> bool {
+    url.tls || tls.enabled
+}
+
 fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
-    let TlsSettings { cert, key, enabled, .. } = tls;
-    if !url.tls && !enabled {
+    let TlsSettings { cert, key, .. } = tls;
+    if !has_tls(url, tls) {
         let unused = |set| {
             format!(
                 "store.redis.tls.{set} is set but TLS is not enabled: use rediss:// or store.redis.tls.enabled: true"
@@ -88,8 +108,7 @@ fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
     }
     let unix = matches!(url.topology, Topology::Single(Address::Unix(_)));
     ensure(!unix, "store.redis.tls.enabled: a unix socket is not encrypted")?;
-    ensure(is_set(cert) == is_set(key), "store.redis.tls.cert and store.redis.tls.key: either both are set or none")?;
-    store_tls::check(tls).map_err(|error| format!("store.redis.tls: {error}"))
+    ensure(is_set(cert) == is_set(key), "store.redis.tls.cert and store.redis.tls.key: either both are set or none")
 }
 
 #[cfg(test)]
@@ -125,11 +144,33 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_password_file_is_resolved_against_the_settings_file() {
-        let error = load("store: { url: 'redis://h', redis: { password_file: nowhere } }", &[]).unwrap_err();
-        // `load` removes the directory of the file.
-        let why = "store.redis.password_file: password file nowhere: No such file or directory (os error 2)";
-        assert_eq!(error, format!("weir.yaml:1:52: {why}"));
+    fn every_file_that_cannot_be_used_is_found() {
+        let found = |url: &str, redis: &str| {
+            load(&format!("store: {{ url: '{url}', redis: {redis} }}"), &[]).unwrap().unusable_store_files()
+        };
+        for (url, expected) in [
+            ("redis://h", &["store.redis.password_file: ", "store.redis.tls: "][..]),
+            (
+                "redis-sentinel://h/main",
+                &["store.redis.password_file: ", "store.redis.sentinel.password_file: ", "store.redis.tls: "],
+            ),
+            ("memory", &[]),
+        ] {
+            let redis = "{ password_file: /nowhere, sentinel: { password_file: /nowhere }, tls: { enabled: true, ca: /nowhere } }";
+            let found = found(url, redis);
+            assert_eq!(found.len(), expected.len(), "{url}: {found:?}");
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(
+                    found.starts_with(expected) && found.ends_with("/nowhere: No such file or directory (os error 2)"),
+                    "{found}"
+                );
+            }
+        }
+        let tls = |tls: &str| found("rediss://h", &format!("{{ tls: {{ {tls} }} }}")).concat();
+        assert_eq!(tls("server_name: 'a b'"), "store.redis.tls: `a b` is not a host name");
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert!(tls(&format!("ca: {manifest}")).contains("Cargo.toml: it contains no certificate"));
+        assert_eq!(tls(""), "");
     }
 
     #[test]
@@ -141,9 +182,6 @@ mod tests {
             ("sentinel: { username: a }", "store.redis.sentinel.username has no password"),
             ("tls: { ca: x }", "store.redis.tls.ca is set but TLS is not enabled"),
             ("tls: { enabled: true, cert: weir.yaml }", "either both are set or none"),
-            ("tls: { enabled: true, ca: nowhere.pem }", "store.redis.tls: nowhere.pem: No such file"),
-            ("tls: { enabled: true, ca: weir.yaml }", "store.redis.tls: weir.yaml: it contains no certificate"),
-            ("tls: { enabled: true, ca: weir.yaml, server_name: 'a b' }", "`a b` is not a host name"),
             ("key_prefix:", ""),
             ("pool_size: 0", "store.redis.pool_size must be 1 to 64"),
             ("pool_size: 65", "store.redis.pool_size must be 1 to 64"),

@@ -96,6 +96,18 @@ fn config_check_prints_the_effective_settings_or_the_error() {
                 path("nowhere.yaml")
             ),
         ),
+        (
+            "{ limits: nowhere.yaml, store: { url: 'rediss://h', redis: { password_file: nowhere, tls: { ca: nowhere.pem } } } }",
+            format!(
+                "{}store.redis.password_file: password file {}: No such file or directory (os error 2)\n{}store.redis.tls: {}: No such \
+                 file or directory (os error 2)\n{}limits: ",
+                at("1:77"),
+                path("nowhere"),
+                at("1:86"),
+                path("nowhere.pem"),
+                at("1:11"),
+            ),
+        ),
     ] {
         let bad = checked(settings);
         assert_eq!((bad.code, bad.out.as_str()), (2, ""), "{settings}");
