@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::support::{
-    Folder,
+    Folder, finish,
     pki::{Authority, Leaf},
-    run,
+    run, weir,
 };
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[2, 1, 86400]] } } } }";
@@ -112,5 +112,44 @@ fn config_check_prints_the_effective_settings_or_the_error() {
         let bad = checked(settings);
         assert_eq!((bad.code, bad.out.as_str()), (2, ""), "{settings}");
         assert!(bad.err.contains(&expected), "{expected}: {}", bad.err);
+    }
+}
+
+/// The settings of `deploy/` and the bound that the text beside them names, in whole GB.
+#[test]
+fn the_memory_bounds_of_deployments_are_as_documented() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}")).expect("a file");
+    let checked = |limits: &str, settings: Option<&str>, variables: &[(&str, &str)]| {
+        let mut check = weir();
+        check.args(["config", "check", "--limits", &format!("{root}/{limits}")]).args(settings);
+        let run = finish(check.envs(variables.iter().copied()));
+        let total = run.out.lines().find_map(|line| line.trim().strip_suffix(" MB  in all")).map(str::to_owned);
+        let megabytes: u64 = total.unwrap_or_else(|| panic!("{run:?}")).trim().parse().expect("a number");
+        format!(" {} GB with ", megabytes.div_ceil(1_000))
+    };
+    let (manifests, compose, values) =
+        (read("deploy/kubernetes/deployment.yaml"), read("deploy/compose.yaml"), read("deploy/helm/weir/values.yaml"));
+    let bound = checked("deploy/kubernetes/limits", Some(&format!("{root}/deploy/kubernetes/weir.yaml")), &[]);
+    assert!(manifests.contains(&bound), "{bound}");
+    assert!(read("docs/deploying.md").contains(&bound), "{bound}");
+
+    let variables = compose.lines().filter_map(|line| line.trim().strip_prefix("WEIR_")?.split_once(": "));
+    let variables: Vec<_> = variables.map(|(name, value)| (format!("WEIR_{name}"), value)).collect();
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let bound = checked("deploy/compose/limits", None, &variables);
+    assert!(variables.len() > 3 && compose.contains(&bound), "{bound}");
+
+    let settings: String = values
+        .lines()
+        .skip_while(|line| *line != "settings:")
+        .skip(1)
+        .take_while(|line| line.is_empty() || line.starts_with(' '))
+        .map(|line| format!("{}\n", line.strip_prefix("  ").unwrap_or(line)))
+        .collect();
+    let dir = Folder::of(&[("weir.yaml", &settings)]);
+    for store in ["memory", "redis://store"] {
+        let bound = checked("deploy/kubernetes/limits", Some(&dir.path("weir.yaml")), &[("WEIR_STORE__URL", store)]);
+        assert!(settings.contains("max_connections:") && values.contains(&bound), "{store}: {bound}");
     }
 }
