@@ -125,8 +125,14 @@ impl Check {
                 "{dry_run}{}",
                 if answer.allowed { "all are allowed" } else { "refused: none is charged" }
             ))?;
-            for (key, decided) in self.charged.key.iter().zip(results) {
-                print_line(format!("{key}: {}", decided.text(self.charged.cost).trim_end()))?;
+            let cost = self.charged.cost;
+            for ((text, key), decided) in self.charged.key.iter().zip(&keys).zip(results) {
+                // Keys that are the same down to the depth of a level share its state.
+                let together = |depth: u32| {
+                    let shared = key.get(..depth as usize);
+                    cost.saturating_mul(keys.iter().filter(|other| other.get(..depth as usize) == shared).count() as i64)
+                };
+                print_line(format!("{text}: {}", decided.text_among(cost, together).trim_end()))?;
             }
         }
         Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })

@@ -100,6 +100,13 @@ impl RenderedDecision {
 
     /// Formats the decision on this cost: a summary line, then a line for each level, the binding one marked.
     pub(super) fn text(&self, cost: i64) -> String {
+        self.text_among(cost, |_| cost)
+    }
+
+    /// Like [`Self::text`], of a check that is decided together with others; `together` returns what all of them cost at
+    /// its level of a depth.
+    pub(super) fn text_among(&self, cost: i64, together: impl Fn(u32) -> i64) -> String {
+        let summary = |level: &Level| level.summary(cost, together(level.depth));
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
             _ if self.ban_reason.is_some() => self.banned(),
@@ -108,8 +115,8 @@ impl RenderedDecision {
             }
             (None, _) if self.levels.is_empty() => "allowed: no limit applies\n".to_owned(),
             (None, _) => "allowed: every limit is in shadow mode\n".to_owned(),
-            (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.summary(cost)),
-            (Some(level), false) => format!("refused by {}: {}\n", level.name, level.summary(cost)),
+            (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), summary(level)),
+            (Some(level), false) => format!("refused by {}: {}\n", level.name, summary(level)),
         };
         if self.degraded {
             text.push_str("  (degraded: decided without the shared store, which did not answer)\n");
@@ -125,7 +132,7 @@ impl RenderedDecision {
             let mark = if *binding == Some(index) { '*' } else { ' ' };
             let verdict = if level.decision.allowed { "allowed" } else { "refused" };
             let shadow = if level.shadow { " (shadow)" } else { "" };
-            let summary = level.summary(cost);
+            let summary = summary(level);
             text.push_str(&format!("{mark} {:width$}  {verdict}{shadow}  {summary}\n", level.name));
         }
         text
@@ -143,7 +150,7 @@ impl RenderedDecision {
 }
 
 impl Level {
-    fn summary(&self, cost: i64) -> String {
+    fn summary(&self, cost: i64, together: i64) -> String {
         let Decision { limit, remaining, retry_after, next_after, reset_after, never, .. } = self.decision;
         // Often it equals one of the other times.
         let next = next_after.filter(|next| *next != reset_after && next_after != retry_after);
@@ -152,16 +159,18 @@ impl Level {
         let new = format!("full again in {}", human_duration(reset_after));
         match (retry_after, never) {
             (Some(retry), _) => format!("{left}, retry after {}, {new}", human_duration(retry)),
-            (None, true) => format!("{left}, never: {}", never_reason(cost, limit)),
+            (None, true) => format!("{left}, never: {}", never_reason(cost, together, limit)),
             (None, false) => format!("{left}, {new}"),
         }
     }
 }
 
-/// Returns why no wait makes a request of this cost pass.
-fn never_reason(cost: i64, limit: u64) -> &'static str {
+/// Returns why no wait makes a request of this cost pass, decided together with others.
+fn never_reason(cost: i64, together: i64, limit: u64) -> &'static str {
     if i128::from(cost) > i128::from(limit) {
         "the cost is above the limit"
+    } else if i128::from(together) > i128::from(limit) {
+        "the checks together cost more than the limit"
     } else {
         // Shaping limits refuse what would wait longer than `max_wait`.
         "no wait that is allowed is long enough"
@@ -196,8 +205,9 @@ mod tests {
 
     #[test]
     fn the_cost_is_named_as_the_reason_only_if_it_is_above_the_limit() {
-        assert_eq!(never_reason(2, 1), "the cost is above the limit");
-        assert_eq!(never_reason(1, 1), "no wait that is allowed is long enough");
+        assert_eq!(never_reason(2, 2, 1), "the cost is above the limit");
+        assert_eq!(never_reason(1, 2, 1), "the checks together cost more than the limit");
+        assert_eq!(never_reason(1, 1, 1), "no wait that is allowed is long enough");
     }
 
     #[test]

@@ -88,6 +88,19 @@ async fn every_surface_decides_together() {
 }
 
 #[test]
+fn the_command_says_why_checks_never_pass_together() {
+    let server = Server::with_policy(POLICY);
+    let never = |keys: &[&str]| {
+        let printed = server.run(&[&["check", "--all", "--cost", "4"], keys].concat());
+        assert_eq!(printed.code, i32::from(keys.len() > 1), "{}", printed.out);
+        printed.out.matches("6 of 6 left, never: the checks together cost more than the limit\n").count()
+    };
+    // Of each check of the desk the summary and the limit; of alex's other desk nothing.
+    assert_eq!(never(&["desk/c/alex", "desk/c/berta", "desk/d/alex"]), 4);
+    assert_eq!(never(&["desk/c/alex"]), 0);
+}
+
+#[test]
 fn a_key_of_the_command_may_have_escaped_slashes() {
     let server = Server::with_policy(POLICY);
     for (key, expected) in [
