@@ -70,6 +70,16 @@ are all of them. */}}
 {{- $ports | uniq | toJson }}
 {{- end }}
 
+{{- /* The ports of the collector: those of networkPolicy.otlpPorts and of settings.tracing.otlp_endpoint, as a JSON array. */}}
+{{- define "weir.otlpPorts" -}}
+{{- $ports := list }}
+{{- range default (list 4317) .Values.networkPolicy.otlpPorts }}{{ $ports = append $ports (int .) }}{{ end }}
+{{- with regexFind ":[0-9]+(/|$)" .Values.settings.tracing.otlp_endpoint }}
+{{- $ports = append $ports (regexFind "[0-9]+" . | int) }}
+{{- end }}
+{{- $ports | uniq | toJson }}
+{{- end }}
+
 {{- /* Whether there may be more than one replica. */}}
 {{- define "weir.many" -}}
 {{- if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) }}true{{ end }}
