@@ -121,6 +121,9 @@ impl XdsSettings {
         if address.contains(['/', '@']) {
             return Err(wrong(format!("`{SCHEME}{address}` is not the address of a control plane")));
         }
+        if !address.contains(':') {
+            return Err(wrong(format!("`{SCHEME}{address}` has no port")));
+        }
         format!("{scheme}://{address}").parse().map_err(wrong)
     }
 

@@ -327,7 +327,7 @@ fn settings_of_a_control_plane_are_checked() {
     assert_eq!(good.code, 0, "{good:?}");
     assert!(good.out.starts_with("policy          from the control plane xds://plane:18000\n"), "{good:?}");
     for (settings, expected) in [
-        ("limits: xds://plane", ":1:9: limits: `plane` has no port"),
+        ("limits: xds://plane", ":1:9: limits: `xds://plane` has no port; write xds://host:port\n"),
         ("limits: xds://user@plane:1", "is not the address of a control plane; write xds://host:port"),
         ("limits: xds://plane:1\nxds: { tls: { ca: x } }", ":2:19: xds.tls.ca is set but TLS is not enabled"),
         ("limits: xds://plane:1\nxds: { tls: { enabled: true, cert: x } }", "either both are set or none"),

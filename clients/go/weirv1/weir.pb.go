@@ -2683,7 +2683,8 @@ type ReserveRequest struct {
 	// which Check answers.
 	Check *CheckRequest `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
 	// The time to hold the units, 10 ms to 24 hours. Default and upper bound: the `ttl` of concurrency limits on the
-	// path; required without those. A reservation that is not settled in this time expires: see `on_expiry`.
+	// path. Without those it is required, except for a key without any limit: a minute there. A reservation that is not
+	// settled in this time expires: see `on_expiry`.
 	Ttl *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// The settlement of an expired reservation. Default ON_EXPIRY_KEEP.
 	OnExpiry      OnExpiry `protobuf:"varint,3,opt,name=on_expiry,json=onExpiry,proto3,enum=weir.v1.OnExpiry" json:"on_expiry,omitempty"`

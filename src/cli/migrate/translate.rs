@@ -25,7 +25,7 @@ pub(super) const DEFAULTS: [(&str, &str, &str); 4] = [
     ("limits_allow_empty", "true", "as envoyproxy/ratelimit does"),
     ("grpc.max_message_bytes", "4194304", "the bound of gRPC in Go"),
     ("reset", "authenticated", "envoyproxy/ratelimit has no resets"),
-    ("admin", "authenticated", "nor calls of operators"),
+    ("admin", "authenticated", "envoyproxy/ratelimit has no calls of operators"),
 ];
 
 /// Translates variables to settings.
