@@ -1,8 +1,6 @@
 //! Extensions of their file format, and domains in the native format.
 
-use super::table::Case;
-
-const MORE: &str = "
+pub const MORE: &str = "
 domain: d
 descriptors:
   - { key: half, rate_limit: { period: 30s, requests_per_unit: 2 } }
@@ -20,9 +18,44 @@ descriptors:
       - { unit: minute, requests_per_unit: 1, name: old }
       - { unit: hour, requests_per_unit: 5 }
   - { key: new, rate_limit: { unit: minute, requests_per_unit: 9, replaces: [{ name: old }] } }
+= a period of any length
+0 | half=a *2 | pass OK 2/? 0 30s
+29 | half=a | refuse OVER 2/? 0 1s
+30 | half=a | pass OK 2/? 1 30s
+= several units
+0 | five=a *2 | pass OK 2/? 0 300s
+299 | five=a | refuse OVER 2/? 0 1s
+300 | five=a | pass OK 2/? 1 300s
+= a period that is a unit is shown as one
+0 | sixty=a | pass OK 2/minute 1 60s
+= a burst instead of a window
+0.5 | burst=a | pass OK 2/? 1 1s
+0.5 | burst=a | pass OK 2/? 0 2s
+0.5 | burst=a | refuse OVER 2/? 0 1s
+0.5 | burst=a *0 | pass OK 2/? 0 2s
+1.5 | burst=a | pass OK 2/? 0 2s
+1.5 | burst=a *3 | refuse OVER 2/? 0 2s
+= an algorithm in full
+0 | bucket=a *3 | pass OK 3/? 0 30s
+0 | bucket=a | refuse OVER 3/? 0 10s
+10 | bucket=a | pass OK 3/? 0 30s
+= an algorithm by name is as it is elsewhere
+0 | kind=a *2 | pass OK 2/minute 0 60s
+0 | kind=a *9 | refuse OVER 2/minute 0 60s
+0 | kind=a *-1 | pass OK 2/minute 1 60s
+= several limits on one descriptor are all counted, and the binding one is shown
+0 | two=a | pass OK burst:2/second 1 1s
+0 | two=a | pass OK burst:2/second 0 1s
+0 | two=a | refuse OVER burst:2/second 0 1s
+1 | two=a | refuse OVER 3/hour 0 3599s
+2 | two=a *-3 | pass OK 3/hour 2 3598s
+= of several limits those that are replaced do not count
+0 | either=a | pass OK old:1/minute 0 60s
+0 | either=a; new=a | pass OK 5/hour 3 3600s; OK 9/minute 8 60s
+0 | either=a | refuse OVER old:1/minute 0 60s
 ";
 
-const ALL: &str = "
+pub const ALL: &str = "
 domain: d
 charge: all_or_nothing
 descriptors:
@@ -30,10 +63,31 @@ descriptors:
   - { key: b, rate_limit: { unit: minute, requests_per_unit: 1 } }
   - { key: q, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
   - { key: s, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
+= all or nothing: a refusal charges nothing, what is denied neither
+0 | a=1; b=1 | pass OK 3/minute 2 60s; OK 1/minute 0 60s
+0 | a=1; b=1 | refuse OK 3/minute 2 60s; OVER 1/minute 0 60s
+0 | a=1 *3 | refuse OVER 3/minute 2 60s
+0 | a=1 *2 | pass OK 3/minute 0 60s
+= all or nothing: twice the same must fit together
+0 | a=1 *2; a=1 *2 | refuse OVER 3/minute 3 60s; OVER 3/minute 3 60s
+0 | a=1 *2; a=1 | pass OK 3/minute 0 60s; OK 3/minute 0 60s
+= all or nothing: a quota that is over stops no other
+0 | q=1; a=1 | pass OK 1/minute 0 60s; OK 3/minute 2 60s
+0 | q=1; q=2; a=1 | pass OVER 1/minute 0 60s; OK 1/minute 0 60s; OK 3/minute 1 60s
+0 | q=1; q=2 | refuse OVER 1/minute 0 60s; OVER 1/minute 0 60s
+= all or nothing: a shadow stops nothing, and is charged with the others
+0 | s=1; a=1 | pass OK 1/minute 0 60s; OK 3/minute 2 60s
+0 | s=1; a=1 | pass OK 1/minute 0 60s; OK 3/minute 1 60s
+0 | s=2; a=1 *9 | refuse OK 1/minute 1 60s; OVER 3/minute 1 60s
+0 | s=2 | pass OK 1/minute 0 60s
+= all or nothing: overrides too
+0 | a=1 limit 1/day; b=1 *2 | refuse OK 1/day 1 86400s; OVER 1/minute 1 60s
+0 | a=1 limit 1/day *2 | refuse OVER 1/day 1 86400s
+0 | a=1 limit 1/day | pass OK 1/day 0 86400s
 ";
 
 /// A native domain: every limit on the path is charged.
-const NATIVE: &str = "
+pub const NATIVE: &str = "
 domain: d
 charge: independent
 schema:
@@ -50,134 +104,36 @@ schema:
     children:
       '*':
         limits: [{ fixed_window: { count: 1, period: 60s }, shadow: true }]
+= in a native domain every limit on the way counts, and the binding one is shown
+0 | user=a | pass OK per-user:5/hour 4 3600s
+0 | user=a, action=trade | pass OK user/*/action/trade#gcra0:2/? 1 10s
+0 | user=a, action=trade *2 | refuse OVER user/*/action/trade#gcra0:2/? 1 10s
+0 | user=a, action=other | pass OK per-user:5/hour 0 3600s
+0 | user=a, action=trade | refuse OVER per-user:5/hour 0 3600s
+0 | user=b, action=trade, more=1 | pass OK user/*/action/trade#gcra0:2/? 1 10s
+0 | team=b | pass OK -
+= a native domain's counts are those of its own calls
+0 | check user/a *2 | passed 3 left
+0 | user=a | pass OK per-user:5/hour 2 3600s
+0 | check user/a/action/trade | passed 1 left
+= a native shadow stands outside
+0 | watched=a *5 | pass OK -
+0 | watched=a; user=a | pass OK -; OK per-user:5/hour 4 3600s
+= an override in a native domain
+0 | user=a limit 1/day *2 | refuse OVER 1/day 0 86400s
+0 | user=a | pass OK per-user:5/hour 4 3600s
 ";
 
-const NATIVE_ALL: &str = "
+pub const NATIVE_ALL: &str = "
 domain: d
 schema:
   user: { children: { '*': { limits: [{ fixed_window: { count: 2, period: 60s } }] } } }
   path: { children: { '*': { limits: [{ fixed_window: { count: 1, period: 60s } }] } } }
+= a native domain says itself what a refusal charges
+0 | path=/; user=a | pass OK path/*#fixed_window0:1/minute 0 60s; OK user/*#fixed_window0:2/minute 1 60s
+0 | path=/; user=a | refuse OVER path/*#fixed_window0:1/minute 0 60s; OK user/*#fixed_window0:2/minute 1 60s
+0 | user=a | pass OK user/*#fixed_window0:2/minute 0 60s
+= a native domain takes empty values
+0 | user= | pass OK user/*#fixed_window0:2/minute 1 60s
+0 | user= *2 | refuse OVER user/*#fixed_window0:2/minute 1 60s
 ";
-
-pub const CASES: &[Case] = &[
-    Case(
-        "a period of any length",
-        MORE,
-        "0 | half=a *2 | pass OK 2/? 0 30s\n29 | half=a | refuse OVER 2/? 0 1s\n30 | half=a | pass OK 2/? 1 30s",
-    ),
-    Case(
-        "several units",
-        MORE,
-        "0 | five=a *2 | pass OK 2/? 0 300s\n299 | five=a | refuse OVER 2/? 0 1s\n300 | five=a | pass OK 2/? 1 300s",
-    ),
-    Case("a period that is a unit is shown as one", MORE, "0 | sixty=a | pass OK 2/minute 1 60s"),
-    Case(
-        "a burst instead of a window",
-        MORE,
-        "0.5 | burst=a | pass OK 2/? 1 1s
-         0.5 | burst=a | pass OK 2/? 0 2s
-         0.5 | burst=a | refuse OVER 2/? 0 1s
-         0.5 | burst=a *0 | pass OK 2/? 0 2s
-         1.5 | burst=a | pass OK 2/? 0 2s
-         1.5 | burst=a *3 | refuse OVER 2/? 0 2s",
-    ),
-    Case(
-        "an algorithm in full",
-        MORE,
-        "0 | bucket=a *3 | pass OK 3/? 0 30s
-         0 | bucket=a | refuse OVER 3/? 0 10s
-         10 | bucket=a | pass OK 3/? 0 30s",
-    ),
-    Case(
-        "an algorithm by name is as it is elsewhere",
-        MORE,
-        "0 | kind=a *2 | pass OK 2/minute 0 60s\n0 | kind=a *9 | refuse OVER 2/minute 0 60s\n0 | kind=a *-1 | pass OK 2/minute 1 60s",
-    ),
-    Case(
-        "several limits on one descriptor are all counted, and the binding one is shown",
-        MORE,
-        "0 | two=a | pass OK burst:2/second 1 1s
-         0 | two=a | pass OK burst:2/second 0 1s
-         0 | two=a | refuse OVER burst:2/second 0 1s
-         1 | two=a | refuse OVER 3/hour 0 3599s
-         2 | two=a *-3 | pass OK 3/hour 2 3598s",
-    ),
-    Case(
-        "of several limits those that are replaced do not count",
-        MORE,
-        "0 | either=a | pass OK old:1/minute 0 60s
-         0 | either=a; new=a | pass OK 5/hour 3 3600s; OK 9/minute 8 60s
-         0 | either=a | refuse OVER old:1/minute 0 60s",
-    ),
-    Case(
-        "all or nothing: a refusal charges nothing, what is denied neither",
-        ALL,
-        "0 | a=1; b=1 | pass OK 3/minute 2 60s; OK 1/minute 0 60s
-         0 | a=1; b=1 | refuse OK 3/minute 2 60s; OVER 1/minute 0 60s
-         0 | a=1 *3 | refuse OVER 3/minute 2 60s
-         0 | a=1 *2 | pass OK 3/minute 0 60s",
-    ),
-    Case(
-        "all or nothing: twice the same must fit together",
-        ALL,
-        "0 | a=1 *2; a=1 *2 | refuse OVER 3/minute 3 60s; OVER 3/minute 3 60s\n0 | a=1 *2; a=1 | pass OK 3/minute 0 60s; OK 3/minute 0 60s",
-    ),
-    Case(
-        "all or nothing: a quota that is over stops no other",
-        ALL,
-        "0 | q=1; a=1 | pass OK 1/minute 0 60s; OK 3/minute 2 60s
-         0 | q=1; q=2; a=1 | pass OVER 1/minute 0 60s; OK 1/minute 0 60s; OK 3/minute 1 60s
-         0 | q=1; q=2 | refuse OVER 1/minute 0 60s; OVER 1/minute 0 60s",
-    ),
-    Case(
-        "all or nothing: a shadow stops nothing, and is charged with the others",
-        ALL,
-        "0 | s=1; a=1 | pass OK 1/minute 0 60s; OK 3/minute 2 60s
-         0 | s=1; a=1 | pass OK 1/minute 0 60s; OK 3/minute 1 60s
-         0 | s=2; a=1 *9 | refuse OK 1/minute 1 60s; OVER 3/minute 1 60s
-         0 | s=2 | pass OK 1/minute 0 60s",
-    ),
-    Case(
-        "all or nothing: overrides too",
-        ALL,
-        "0 | a=1 limit 1/day; b=1 *2 | refuse OK 1/day 1 86400s; OVER 1/minute 1 60s\n0 | a=1 limit 1/day *2 | refuse OVER 1/day 1 86400s\n0 | a=1 limit 1/day | pass OK 1/day 0 86400s",
-    ),
-    Case(
-        "in a native domain every limit on the way counts, and the binding one is shown",
-        NATIVE,
-        "0 | user=a | pass OK per-user:5/hour 4 3600s
-         0 | user=a, action=trade | pass OK user/*/action/trade#gcra0:2/? 1 10s
-         0 | user=a, action=trade *2 | refuse OVER user/*/action/trade#gcra0:2/? 1 10s
-         0 | user=a, action=other | pass OK per-user:5/hour 0 3600s
-         0 | user=a, action=trade | refuse OVER per-user:5/hour 0 3600s
-         0 | user=b, action=trade, more=1 | pass OK user/*/action/trade#gcra0:2/? 1 10s
-         0 | team=b | pass OK -",
-    ),
-    Case(
-        "a native domain's counts are those of its own calls",
-        NATIVE,
-        "0 | check user/a *2 | passed 3 left\n0 | user=a | pass OK per-user:5/hour 2 3600s\n0 | check user/a/action/trade | passed 1 left",
-    ),
-    Case(
-        "a native shadow stands outside",
-        NATIVE,
-        "0 | watched=a *5 | pass OK -\n0 | watched=a; user=a | pass OK -; OK per-user:5/hour 4 3600s",
-    ),
-    Case(
-        "an override in a native domain",
-        NATIVE,
-        "0 | user=a limit 1/day *2 | refuse OVER 1/day 0 86400s\n0 | user=a | pass OK per-user:5/hour 4 3600s",
-    ),
-    Case(
-        "a native domain says itself what a refusal charges",
-        NATIVE_ALL,
-        "0 | path=/; user=a | pass OK path/*#fixed_window0:1/minute 0 60s; OK user/*#fixed_window0:2/minute 1 60s
-         0 | path=/; user=a | refuse OVER path/*#fixed_window0:1/minute 0 60s; OK user/*#fixed_window0:2/minute 1 60s
-         0 | user=a | pass OK user/*#fixed_window0:2/minute 0 60s",
-    ),
-    Case(
-        "a native domain takes empty values",
-        NATIVE_ALL,
-        "0 | user= | pass OK user/*#fixed_window0:2/minute 1 60s\n0 | user= *2 | refuse OVER user/*#fixed_window0:2/minute 1 60s",
-    ),
-];

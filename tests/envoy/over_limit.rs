@@ -8,10 +8,10 @@ use weir_core::{domain::ManualClock, testing::cases};
 
 use super::{
     stores,
-    table::{Case, START, ask, policy},
+    table::{START, ask, policy},
 };
 
-const FILE: &str = "
+pub const TABLE: &str = "
 domain: d
 charge: over_limit_only
 descriptors:
@@ -20,63 +20,39 @@ descriptors:
   - { key: key4, rate_limit: { unit: hour, requests_per_unit: 15 } }
   - { key: key5, rate_limit: { unit: hour, requests_per_unit: 14 } }
   - { key: shadow, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 1 } }
+= what is not over is not charged beside what is, as in their unit test
+0 | key4=v *10; key5=v *10 | pass OK 15/hour 5 3600s; OK 14/hour 4 3600s
+0 | key4=v; key5=v | pass OK 15/hour 4 3600s; OK 14/hour 3 3600s
+0 | key4=v *2; key5=v *2 | pass OK 15/hour 2 3600s; OK 14/hour 1 3600s
+0 | key4=v *2; key5=v *2 | refuse OK 15/hour 2 3600s; OVER 14/hour 0 3600s
+0 | key4=v *0; key5=v *0 | refuse OK 15/hour 2 3600s; OVER 14/hour 0 3600s
+= the remaining limit stays, as in their integration test
+0 | key2=v *10; key3=v *10 | pass OK 20/minute 10 60s; OK 10/hour 0 3600s
+0 | key2=v; key3=v | refuse OK 20/minute 10 60s; OVER 10/hour 0 3600s
+0 | key2=v; key3=v | refuse OK 20/minute 10 60s; OVER 10/hour 0 3600s
+0 | key2=v | pass OK 20/minute 9 60s
+= the hit that overflows is charged
+0 | key3=v *8 | pass OK 10/hour 2 3600s
+0 | key3=v *3; key2=v | refuse OVER 10/hour 0 3600s; OK 20/minute 20 60s
+0 | key3=v | refuse OVER 10/hour 0 3600s
+3600 | key3=v | pass OK 10/hour 9 3600s
+= all that are over are charged
+0 | key2=v *21; key3=v *11; key4=v | refuse OVER 20/minute 0 60s; OVER 10/hour 0 3600s; OK 15/hour 15 3600s
+0 | key2=v | refuse OVER 20/minute 0 60s
+0 | key3=v | refuse OVER 10/hour 0 3600s
+= the same descriptor twice is read before it is charged
+0 | key3=v *9 | pass OK 10/hour 1 3600s
+0 | key3=v; key3=v | refuse OK 10/hour 0 3600s; OVER 10/hour 0 3600s
+0 | key3=w *8 | pass OK 10/hour 2 3600s
+0 | key3=w; key3=w *5 | refuse OK 10/hour 2 3600s; OVER 10/hour 0 3600s
+0 | key3=u *8 | pass OK 10/hour 2 3600s
+0 | key3=u *5; key3=u | refuse OVER 10/hour 0 3600s; OVER 10/hour 0 3600s
+= a shadow that is over keeps the others from being charged
+0 | shadow=v; key2=v | pass OK 1/minute 0 60s; OK 20/minute 19 60s
+0 | shadow=v; key2=v | pass OK 1/minute 0 60s; OK 20/minute 19 60s
+= overrides are limits like others
+0 | key3=v limit 0/day; key2=v | refuse OVER 0/day 0 86400s; OK 20/minute 20 60s
 ";
-
-pub const CASES: &[Case] = &[
-    Case(
-        "what is not over is not charged beside what is, as in their unit test",
-        FILE,
-        "0 | key4=v *10; key5=v *10 | pass OK 15/hour 5 3600s; OK 14/hour 4 3600s
-         0 | key4=v; key5=v | pass OK 15/hour 4 3600s; OK 14/hour 3 3600s
-         0 | key4=v *2; key5=v *2 | pass OK 15/hour 2 3600s; OK 14/hour 1 3600s
-         0 | key4=v *2; key5=v *2 | refuse OK 15/hour 2 3600s; OVER 14/hour 0 3600s
-         0 | key4=v *0; key5=v *0 | refuse OK 15/hour 2 3600s; OVER 14/hour 0 3600s",
-    ),
-    Case(
-        "the remaining limit stays, as in their integration test",
-        FILE,
-        "0 | key2=v *10; key3=v *10 | pass OK 20/minute 10 60s; OK 10/hour 0 3600s
-         0 | key2=v; key3=v | refuse OK 20/minute 10 60s; OVER 10/hour 0 3600s
-         0 | key2=v; key3=v | refuse OK 20/minute 10 60s; OVER 10/hour 0 3600s
-         0 | key2=v | pass OK 20/minute 9 60s",
-    ),
-    Case(
-        "the hit that overflows is charged",
-        FILE,
-        "0 | key3=v *8 | pass OK 10/hour 2 3600s
-         0 | key3=v *3; key2=v | refuse OVER 10/hour 0 3600s; OK 20/minute 20 60s
-         0 | key3=v | refuse OVER 10/hour 0 3600s
-         3600 | key3=v | pass OK 10/hour 9 3600s",
-    ),
-    Case(
-        "all that are over are charged",
-        FILE,
-        "0 | key2=v *21; key3=v *11; key4=v | refuse OVER 20/minute 0 60s; OVER 10/hour 0 3600s; OK 15/hour 15 3600s
-         0 | key2=v | refuse OVER 20/minute 0 60s
-         0 | key3=v | refuse OVER 10/hour 0 3600s",
-    ),
-    Case(
-        "the same descriptor twice is read before it is charged",
-        FILE,
-        "0 | key3=v *9 | pass OK 10/hour 1 3600s
-         0 | key3=v; key3=v | refuse OK 10/hour 0 3600s; OVER 10/hour 0 3600s
-         0 | key3=w *8 | pass OK 10/hour 2 3600s
-         0 | key3=w; key3=w *5 | refuse OK 10/hour 2 3600s; OVER 10/hour 0 3600s
-         0 | key3=u *8 | pass OK 10/hour 2 3600s
-         0 | key3=u *5; key3=u | refuse OVER 10/hour 0 3600s; OVER 10/hour 0 3600s",
-    ),
-    Case(
-        "a shadow that is over keeps the others from being charged",
-        FILE,
-        "0 | shadow=v; key2=v | pass OK 1/minute 0 60s; OK 20/minute 19 60s
-         0 | shadow=v; key2=v | pass OK 1/minute 0 60s; OK 20/minute 19 60s",
-    ),
-    Case(
-        "overrides are limits like others",
-        FILE,
-        "0 | key3=v limit 0/day; key2=v | refuse OVER 0/day 0 86400s; OK 20/minute 20 60s",
-    ),
-];
 
 /// The algorithm of envoyproxy/ratelimit: all counts are read; if some hits exceed their limits, only these are added.
 fn theirs(counts: &mut HashMap<&'static str, u64>, asked: &[(&'static str, u64)]) -> String {
@@ -103,11 +79,12 @@ fn theirs(counts: &mut HashMap<&'static str, u64>, asked: &[(&'static str, u64)]
 
 #[test]
 fn random_requests_are_charged_as_by_envoyproxy_ratelimit() {
+    let (file, _) = TABLE.split_once("\n= ").expect("cases");
     cases(300, |seed| {
         let mut random = seed.clone();
         let clock = Arc::new(ManualClock::default());
         clock.set(START);
-        let limiter = Limiter::new(stores::memory(clock), policy(&[FILE]), Metrics::new());
+        let limiter = Limiter::new(stores::memory(clock), policy(&[file]), Metrics::new());
         let mut counts = HashMap::new();
         for _ in 0..12 {
             let count = 1 + random.below(4);

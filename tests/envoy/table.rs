@@ -16,20 +16,51 @@ use crate::{beyond, hits, lookup, over_limit, statuses};
 /// A time at which windows of every unit begin: 15,330 days, a multiple of 365, 30 and 7.
 pub const START: Micros = 15_330 * 86_400_000_000;
 
-/// A test case: its name, a file, and its lines.
+/// All tables: each a file, and test cases on it. A line `= name` begins a test case.
 ///
-/// A line is `seconds | request | answer`. A request is a list of descriptors, separated by `;`. A descriptor is
-/// `key=value, key=value`, followed by its hits unless 1 (`*5`), or a limit override (`limit 3/minute`). The prefix
-/// `@name` sets a domain other than `d`, `quota!` enables quota mode. An answer is `pass` or `refuse`, and a status for
-/// each descriptor: `OK` or `OVER`, then the limit (`name:10/minute`; `-` for none), the units left, and the seconds
-/// until its reset.
+/// Each other line of a test case is `seconds | request | answer`. A request is a list of descriptors, separated by `;`.
+/// A descriptor is `key=value, key=value`, followed by its hits unless 1 (`*5`), or a limit override (`limit 3/minute`).
+/// The prefix `@name` sets a domain other than `d`, `quota!` enables quota mode. An answer is `pass` or `refuse`, and a
+/// status for each descriptor: `OK` or `OVER`, then the limit (`name:10/minute`; `-` for none), the units left, and the
+/// seconds until its reset.
 ///
 /// A line may also be `seconds | check a/b *2 | passed 3 left`: a native check and its answer.
-#[derive(Clone)]
-pub struct Case(pub &'static str, pub &'static str, pub &'static str);
+const TABLES: [&str; 13] = [
+    lookup::VALUES,
+    lookup::NESTED,
+    lookup::WHITELIST,
+    lookup::SHARED,
+    hits::TEN,
+    hits::UNITS,
+    statuses::SOFT,
+    statuses::REPLACES,
+    beyond::MORE,
+    beyond::ALL,
+    beyond::NATIVE,
+    beyond::NATIVE_ALL,
+    over_limit::TABLE,
+];
 
-/// All tables.
-pub const TABLES: [&[Case]; 5] = [lookup::CASES, hits::CASES, statuses::CASES, beyond::CASES, over_limit::CASES];
+/// A test case.
+pub struct Case {
+    name: &'static str,
+    file: &'static str,
+    pub lines: &'static str,
+}
+
+/// Returns the test cases of all tables.
+pub fn all_cases() -> Vec<Case> {
+    TABLES.into_iter().flat_map(cases).collect()
+}
+
+fn cases(table: &'static str) -> impl Iterator<Item = Case> {
+    let mut parts = table.split("\n= ");
+    let file = parts.next().unwrap_or_default();
+    parts.map(move |case| {
+        let (name, lines) = case.split_once('\n').expect("lines");
+        Case { name, file, lines }
+    })
+}
 
 /// Loads a policy from files.
 pub fn policy(files: &[&str]) -> Policy {
@@ -46,9 +77,9 @@ impl Case {
     /// actual one.
     pub async fn tell<S: Store>(&self, clock: &ManualClock, store: S) -> Vec<String> {
         let mut otherwise = Vec::new();
-        let Self(name, file, lines) = self;
+        let Self { name, file, lines } = self;
         let limiter = Limiter::new(store, policy(&[file]), Metrics::new());
-        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        for line in lines.lines() {
             let parts: Vec<_> = line.split('|').map(str::trim).collect();
             let [at, request, expected] = parts[..] else { panic!("{name}: {line}") };
             let at: f64 = at.parse().expect("seconds");
@@ -147,7 +178,7 @@ fn shown(statuses: &DescriptorAnswers<'_>) -> String {
 /// Runs all test cases on stores of a kind, each with a clock of its own.
 pub async fn tell_all<S: Store>(mut store: impl FnMut(usize, Arc<ManualClock>) -> S) {
     let mut otherwise = Vec::new();
-    for (number, case) in TABLES.concat().iter().enumerate() {
+    for (number, case) in all_cases().iter().enumerate() {
         let clock = Arc::new(ManualClock::new(START));
         otherwise.extend(case.tell(&clock, store(number, Arc::clone(&clock))).await);
     }
