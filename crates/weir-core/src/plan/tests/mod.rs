@@ -2,7 +2,6 @@
 
 mod identity;
 mod model;
-mod nested;
 mod trace;
 
 use std::collections::HashSet;
