@@ -46,8 +46,10 @@ fn check_one(path: &Path<'_>) {
         Err(error) => return assert!(!valid, "{error}"),
     };
     assert!(valid);
+    assert_eq!(key.depth(), segments.len());
     assert!(key.segments().eq(segments.iter().map(|segment| segment.as_bytes())));
     assert_eq!(key.prefix(0), domain_name(domain));
+    assert_eq!(key.prefix(usize::MAX), key.prefix(segments.len()));
     assert_eq!(key.prefix(usize::MAX), any.prefix(usize::MAX));
     let whole = [key.prefix(usize::MAX), &[END], b"behind it"].concat();
     for depth in 0..=segments.len() {

@@ -37,7 +37,11 @@ pub fn batch(bytes: &[u8]) {
     let read: Option<Vec<_>> = message::batch(bytes).ok().map(Iterator::collect);
     if let Ok(known) = CheckBatchRequest::decode(bytes) {
         match &read {
-            Some(checks) => assert_eq!(checks.len(), known.checks.len()),
+            Some(checks) => {
+                let checks: Vec<_> =
+                    checks.iter().map(|check| CheckRequest::decode(*check).expect("a check")).collect();
+                assert_eq!(format!("{checks:?}"), format!("{:?}", known.checks));
+            }
             None => assert!(nests_groups(bytes), "prost reads {known:?}"),
         }
     }
@@ -74,6 +78,8 @@ pub fn reset(bytes: &[u8]) {
 }
 
 fn compare(bytes: &[u8]) {
+    let after_malformed = Fields::new(bytes).skip_while(Option::is_some).nth(1);
+    assert_eq!(after_malformed, None);
     let read = CheckMessage::read(bytes).ok().and_then(|mut read| limits(&mut read).map(|limits| (read, limits)));
     match (read, CheckRequest::decode(bytes)) {
         (Some((read, limits)), Ok(mut known)) => {

@@ -86,33 +86,3 @@ pub fn put_bytes(field: u32, bytes: &[u8], out: &mut impl BufMut) {
     encode_varint(bytes.len() as u64, out);
     out.put_slice(bytes);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_wire_type_is_parsed() {
-        let bytes = b"\x08\x96\x01\x11\x01\0\0\0\0\0\0\0\x1a\x02hi\x25\0\0\0\0\x2b\x08\x05\x2c";
-        let fields: Vec<_> = Fields::new(bytes).collect::<Option<_>>().unwrap();
-        let expected = [Value::Varint(150), Value::Fixed64(1), Value::Bytes(b"hi"), Value::Other, Value::Other];
-        assert_eq!(fields, (1..).zip(expected).collect::<Vec<_>>());
-        assert_eq!(Fields::new(bytes).count_up_to(9), Some(5));
-        assert_eq!(Fields::new(bytes).count_up_to(3), Some(4), "one more than asked for");
-        let most = [&b"\x08"[..], &[0xff; 9], &[1]].concat();
-        assert_eq!(Fields::new(&most).next(), Some(Some((1, Value::Varint(u64::MAX)))));
-    }
-
-    #[test]
-    fn a_malformed_field_ends_the_iteration() {
-        let long = [&b"\x08"[..], &[0xff; 9], &[2]].concat();
-        let nested = b"\xa3\x06".repeat(1_000);
-        for broken in
-            [&b"\x08"[..], b"\x0a\x02a", b"\x09\0", b"\x0c", b"\x0f", b"\0\0", b"\xa3\x06\xac\x06", &long, &nested]
-        {
-            let mut fields = Fields::new(broken);
-            assert_eq!((fields.next(), fields.next()), (Some(None), None), "{broken:?}");
-            assert_eq!(Fields::new(broken).count_up_to(9), None);
-        }
-    }
-}
