@@ -12,8 +12,7 @@ use crate::{
 
 struct Row {
     name: &'static str,
-    rate: u64,
-    capacity: u64,
+    limit: (u64, u64),
     holders: usize,
     load: Load,
     faults: Faults,
@@ -33,88 +32,36 @@ pub(super) const FAIR: Faults = Faults {
 };
 
 const ROWS: &[Row] = &[
+    row("4 holders x 3,000/s, limit ample", (20_000, 20_000), 4, Load::Planned(|_, _| 3_000), (999, 100)),
+    row("4 x 3,000/s at 10,000/s", (10_000, 10_000), 4, Load::Planned(|_, _| 3_000), (996, 100)),
+    row("3 times over 5,000/s, burst 1 s", (5_000, 5_000), 4, Load::Planned(|_, _| 3_750), (995, 18)),
+    row("3 times over 5,000/s, burst 0.1 s", (5_000, 500), 4, Load::Planned(|_, _| 3_750), (995, 16)),
+    row(
+        "90/10, the large one moves each second",
+        (10_000, 10_000),
+        2,
+        Load::Planned(|holder, at| if (at / SECOND) as usize % 2 == holder { 10_800 } else { 1_200 }),
+        (995, 100),
+    ),
+    row("16 holders at 1.2 times", (10_000, 10_000), 16, Load::Planned(|_, _| 750), (996, 30)),
+    row("64 holders x 250/s, limit ample", (30_000, 30_000), 64, Load::Planned(|_, _| 250), (999, 10)),
+    row(
+        "bursts of 8,000/s, one holder at a time",
+        (7_000, 700),
+        4,
+        Load::Planned(|holder, at| if (at / 200_000) as usize % 4 == holder { 8_000 } else { 0 }),
+        (985, 8),
+    ),
     Row {
-        name: "4 holders x 3,000/s, limit ample",
-        rate: 20_000,
-        capacity: 20_000,
-        holders: 4,
-        load: Load::Planned(|_, _| 3_000),
-        faults: FAIR,
-        min: (999, 100),
-    },
-    Row {
-        name: "4 x 3,000/s at 10,000/s",
-        rate: 10_000,
-        capacity: 10_000,
-        holders: 4,
-        load: Load::Planned(|_, _| 3_000),
-        faults: FAIR,
-        min: (996, 100),
-    },
-    Row {
-        name: "3 times over 5,000/s, burst 1 s",
-        rate: 5_000,
-        capacity: 5_000,
-        holders: 4,
-        load: Load::Planned(|_, _| 3_750),
-        faults: FAIR,
-        min: (995, 18),
-    },
-    Row {
-        name: "3 times over 5,000/s, burst 0.1 s",
-        rate: 5_000,
-        capacity: 500,
-        holders: 4,
-        load: Load::Planned(|_, _| 3_750),
-        faults: FAIR,
-        min: (995, 16),
-    },
-    Row {
-        name: "90/10, the large one moves each second",
-        rate: 10_000,
-        capacity: 10_000,
-        holders: 2,
-        load: Load::Planned(|holder, at| if (at / SECOND) as usize % 2 == holder { 10_800 } else { 1_200 }),
-        faults: FAIR,
-        min: (995, 100),
-    },
-    Row {
-        name: "16 holders at 1.2 times",
-        rate: 10_000,
-        capacity: 10_000,
-        holders: 16,
-        load: Load::Planned(|_, _| 750),
-        faults: FAIR,
-        min: (996, 30),
-    },
-    Row {
-        name: "64 holders x 250/s, limit ample",
-        rate: 30_000,
-        capacity: 30_000,
-        holders: 64,
-        load: Load::Planned(|_, _| 250),
-        faults: FAIR,
-        min: (999, 10),
-    },
-    Row {
-        name: "bursts of 8,000/s, one holder at a time",
-        rate: 7_000,
-        capacity: 700,
-        holders: 4,
-        load: Load::Planned(|holder, at| if (at / 200_000) as usize % 4 == holder { 8_000 } else { 0 }),
-        faults: FAIR,
-        min: (985, 8),
-    },
-    Row {
-        name: "6 crashes a second at 1.2 times",
-        rate: 10_000,
-        capacity: 10_000,
-        holders: 4,
-        load: Load::Planned(|_, _| 3_000),
         faults: Faults { crash_every: 166_000, ..FAIR },
-        min: (960, 23),
+        ..row("6 crashes a second at 1.2 times", (10_000, 10_000), 4, Load::Planned(|_, _| 3_000), (960, 23))
     },
 ];
+
+/// Returns a row without faults, for a limit of units a second and units at once.
+const fn row(name: &'static str, limit: (u64, u64), holders: usize, load: Load, min: (u64, u64)) -> Row {
+    Row { name, limit, holders, load, faults: FAIR, min }
+}
 
 const LENGTH: Micros = 4 * SECOND;
 
@@ -122,7 +69,7 @@ const LENGTH: Micros = 4 * SECOND;
 fn a_fleet_gets_what_one_limiter_would_give() {
     let mut worse = Vec::new();
     for row in ROWS {
-        let (params, definition) = bucket(row.rate, row.capacity);
+        let (params, definition) = bucket(row.limit.0, row.limit.1);
         let case = Case {
             params: vec![params],
             holders: row.holders,

@@ -34,40 +34,22 @@ struct TraceParams {
     others: u32,
 }
 
+/// Nothing is lost, and neither policies nor other clients interfere.
+const QUIET: TraceParams = TraceParams { name: "", limit: (0, 0), pauses: &[], lose: 0, change: 0, others: 0 };
+
 const TRACE_PARAMS: [TraceParams; 7] = [
-    TraceParams { name: "a cold key", limit: (1_000, 1_000), pauses: &[40_000, 90_000], lose: 0, change: 0, others: 0 },
-    TraceParams {
-        name: "an ample limit",
-        limit: (50_000, 50_000),
-        pauses: &[100, 500, 3_000],
-        lose: 0,
-        change: 0,
-        others: 0,
-    },
-    TraceParams { name: "at its limit", limit: (300, 30), pauses: &[100, 700, 3_000], lose: 0, change: 0, others: 4 },
-    TraceParams {
-        name: "lost answers",
-        limit: (2_000, 400),
-        pauses: &[200, 1_000, 9_000],
-        lose: 3,
-        change: 0,
-        others: 0,
-    },
-    TraceParams {
-        name: "a pause",
-        limit: (5_000, 900),
-        pauses: &[200, 200, 500, 500, 400_000],
-        lose: 0,
-        change: 0,
-        others: 0,
-    },
+    TraceParams { name: "a cold key", limit: (1_000, 1_000), pauses: &[40_000, 90_000], ..QUIET },
+    TraceParams { name: "an ample limit", limit: (50_000, 50_000), pauses: &[100, 500, 3_000], ..QUIET },
+    TraceParams { name: "at its limit", limit: (300, 30), pauses: &[100, 700, 3_000], others: 4, ..QUIET },
+    TraceParams { name: "lost answers", limit: (2_000, 400), pauses: &[200, 1_000, 9_000], lose: 3, ..QUIET },
+    TraceParams { name: "a pause", limit: (5_000, 900), pauses: &[200, 200, 500, 500, 400_000], ..QUIET },
     TraceParams {
         name: "policies change",
         limit: (5_000, 900),
         pauses: &[200, 900, 4_000],
-        lose: 0,
         change: 12,
         others: 9,
+        ..QUIET
     },
     TraceParams {
         name: "all of it",
