@@ -79,60 +79,17 @@ impl fmt::Display for Verdict {
 /// Returns the minimum number of units admitted beyond a limit in the worst window; 0: there may be none. Each unit was
 /// admitted between two times, so it is certainly in a window that contains both.
 fn excess(limit: Limit, mut admitted: Vec<(Nanos, Nanos)>) -> i64 {
-    let mut starts: Vec<_> = admitted.iter().map(|(sent, _)| *sent).collect();
-    starts.sort_unstable();
-    // For each start of a window: the units in it so far, plus those that the limit would have refilled since the round
-    // began.
-    let mut windows = Windows::new(starts.iter().map(|start| limit.per_second * start).collect());
     admitted.sort_unstable_by_key(|(_, received)| *received);
-    let of_window = |(sent, received): (Nanos, Nanos)| {
-        let from = starts.partition_point(|start| *start <= sent);
-        windows.add(from, SECOND) - limit.per_second * (received + RESOLUTION) - limit.capacity * SECOND
+    let worst_from = |start: Nanos| {
+        let within = admitted.iter().filter(|(sent, _)| *sent >= start);
+        let until = |(units, (_, received)): (i64, &(Nanos, Nanos))| {
+            (units - limit.capacity) * SECOND - limit.per_second * (received + RESOLUTION - start)
+        };
+        (1..).zip(within).map(until).max()
     };
-    let worst = admitted.into_iter().map(of_window).max().unwrap_or(0).max(0);
+    let worst = admitted.iter().filter_map(|(sent, _)| worst_from(*sent)).max().unwrap_or(0).max(0);
     // A fraction of a unit beyond the limit counts as one unit.
     worst / SECOND + i64::from(worst % SECOND > 0)
-}
-
-/// Numbers with two operations, adding to a prefix and returning its maximum: a segment tree.
-struct Windows {
-    /// The maximum below each node, root first. Additions to all numbers below a node are in its own entry.
-    greatest: Vec<i64>,
-    added: Vec<i64>,
-    leaves: usize,
-}
-
-impl Windows {
-    fn new(numbers: Vec<i64>) -> Self {
-        let leaves = numbers.len().next_power_of_two();
-        let mut greatest = vec![i64::MIN / 2; leaves];
-        greatest.extend(numbers);
-        greatest.resize(2 * leaves, i64::MIN / 2);
-        for node in (1..leaves).rev() {
-            greatest[node] = greatest[2 * node].max(greatest[2 * node + 1]);
-        }
-        Self { greatest, added: vec![0; 2 * leaves], leaves }
-    }
-
-    /// Adds to the first `count` numbers, at least one, and returns their maximum.
-    fn add(&mut self, count: usize, more: i64) -> i64 {
-        self.add_below(1, self.leaves, count, more)
-    }
-
-    fn add_below(&mut self, node: usize, width: usize, count: usize, more: i64) -> i64 {
-        if count >= width {
-            self.added[node] += more;
-            self.greatest[node] += more;
-            return self.greatest[node];
-        }
-        let (half, left) = (width / 2, 2 * node);
-        let mut first = self.add_below(left, half, count.min(half), more);
-        if count > half {
-            first = first.max(self.add_below(left + 1, half, count - half, more));
-        }
-        self.greatest[node] = self.greatest[left].max(self.greatest[left + 1]) + self.added[node];
-        first + self.added[node]
-    }
 }
 
 /// Returns how many of these checks one exact limiter would have admitted, if each had reached it when it was sent.
