@@ -4,9 +4,10 @@ use futures_util::FutureExt;
 use prost::Message;
 use tonic::Code;
 use weir::{
-    limiter::descriptors::MAX_DESCRIPTORS,
+    limiter::descriptors::{DescriptorLimit, MAX_DESCRIPTORS},
     transport::rls::{EnvoySettings, Headers, Rls, pb, wire::RateLimitRequest},
 };
+use weir_core::domain::{Unit, request::MAX_COST};
 
 use super::{fixture, http, messages::nests_groups};
 
@@ -30,11 +31,20 @@ pub fn ratelimit(bytes: &[u8]) {
 }
 
 fn compare(read: &RateLimitRequest, known: &pb::RateLimitRequest) {
-    let query = &read.query;
+    let (query, hits_of_all) = (&read.query, known.hits_addend.max(1));
     assert_eq!((&query.domain, read.hits_addend), (&known.domain, known.hits_addend));
     assert_eq!(query.descriptors.len(), known.descriptors.len().min(MAX_DESCRIPTORS + 1));
     for ((read, own_hits), known) in query.descriptors.iter().zip(&read.own_hits).zip(&known.descriptors) {
         assert_eq!(*own_hits, known.hits_addend.is_some());
+        let hits = known.hits_addend.unwrap_or(hits_of_all.into()).min(MAX_COST as u64) as i64;
+        assert_eq!(read.hits, if known.is_negative_hits { -hits } else { hits });
+        let over = known.limit.as_ref().and_then(|limit| {
+            // Units are those of answers: an override's own have no week.
+            let unit = pb::rate_limit_response::rate_limit::Unit::try_from(limit.unit).ok()?;
+            let unit = Unit::named(&unit.as_str_name().to_lowercase())?;
+            Some(DescriptorLimit { requests_per_unit: limit.requests_per_unit, unit })
+        });
+        assert_eq!(read.over, over);
         // If there are more entries than any rule has, only some are kept: a hash of the others follows the last value.
         let kept = read.entries.len();
         assert!(kept == known.entries.len() || kept < known.entries.len().min(20));
