@@ -1,19 +1,22 @@
 //! Limits above the anchor, on a Cluster: each anchor is decided separately, and a refusal refunds exactly the charges
-//! at the other anchors.
+//! at the other anchors. It stands if another anchor has no answer.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use weir::proto::{
-    Calendar, Charge, CheckRequest, CheckResponse, FixedWindow, Limit, LimitSpec, SlidingBuckets, SlidingLog,
-    TokenBucket, limit::Algorithm, rate_limiter_client::RateLimiterClient,
+    Calendar, Charge, CheckRequest, CheckResponse, FixedWindow, Limit, LimitSpec, OnExpiry, ReserveRequest,
+    SlidingBuckets, SlidingLog, TokenBucket, limit::Algorithm, rate_limiter_client::RateLimiterClient,
 };
 use weir_test_redis::{Cluster, ClusterOptions, eventually};
 
 use crate::{
     service::{assert_no_panic, hash_of, patient, runtime},
-    support::requests::{check, limit, seconds_long},
+    support::{
+        eventually_async,
+        requests::{check, limit, seconds_long},
+    },
 };
 
 /// Units of the limit above the anchor.
@@ -49,10 +52,28 @@ struct Asker {
 }
 
 impl Asker {
-    async fn ask(&mut self, key: &[&str], cost: i64) -> CheckResponse {
+    fn request(&self, key: &[&str], cost: i64) -> CheckRequest {
         let spec = LimitSpec { limits: self.limits.clone(), charge: self.charge.into() };
-        let request = CheckRequest { limit_spec: Some(spec), cost: Some(cost), ..check(key) };
-        let answer = self.client.check(request).await.expect("an answer").into_inner();
+        CheckRequest { limit_spec: Some(spec), cost: Some(cost), ..check(key) }
+    }
+
+    async fn degraded(&mut self, key: &[&str], cost: i64) -> CheckResponse {
+        let answer = self.client.check(self.request(key, cost)).await.expect("an answer").into_inner();
+        assert!(answer.degraded, "{answer:?}");
+        answer
+    }
+
+    /// Reserves units while an anchor has no answer.
+    async fn reserve(&mut self, key: &[&str], cost: i64) -> CheckResponse {
+        let ttl = Some(prost_types::Duration { seconds: 60, nanos: 0 });
+        let check = Some(self.request(key, cost));
+        let request = ReserveRequest { check, ttl, on_expiry: OnExpiry::Keep.into() };
+        let decision = self.client.reserve(request).await.expect("an answer").into_inner().decision;
+        decision.filter(|decision| decision.degraded).expect("a degraded decision")
+    }
+
+    async fn ask(&mut self, key: &[&str], cost: i64) -> CheckResponse {
+        let answer = self.client.check(self.request(key, cost)).await.expect("an answer").into_inner();
         assert!(!answer.degraded);
         answer
     }
@@ -122,6 +143,40 @@ fn refunds_stay_exact_when_others_charge_in_between() {
         assert_eq!((left, service.metric(UNDO_FAILURES)), (OUTER - 4, 0.0), "{name}");
     }
     assert_no_panic(&service);
+}
+
+#[test]
+fn a_refusal_stands_while_another_anchor_fails() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    for rule in ["local", "allow"] {
+        let policy = format!("on_store_failure: {rule}\nschema: {{}}\n");
+        let service = patient(&cluster.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").policy(&policy).start();
+        runtime().block_on(async {
+            let (outer, inner, node) = on_two_nodes(&cluster, rule);
+            let (key, above) = ([&*outer, &*inner], [&*outer]);
+            let limits = vec![window(2, LONG_SECONDS, false), bucket(2, OUTER)];
+            let mut asker = Asker { client: service.client().await, limits, charge: Charge::AllOrNothing };
+            assert!(asker.ask(&key, 1).await.allowed);
+            cluster.nodes[node].pause();
+            let admitted = asker.reserve(&key, 1).await;
+            assert!(admitted.allowed, "{rule}: what does not answer may admit");
+            // What was reserved at the anchor with an answer is undone, so it is charged afterwards.
+            let mut top = Asker { limits: vec![asker.limits[0].clone()], ..asker.clone() };
+            eventually_async("it is charged", async || (top.left(&above).await == [0]).then_some(())).await;
+            for charge in [Charge::AllOrNothing, Charge::Independent] {
+                asker.charge = charge;
+                for _ in 0..3 {
+                    let refused = asker.degraded(&key, 1).await;
+                    let levels: Vec<_> = refused.levels.iter().map(|level| level.allowed).collect();
+                    assert_eq!((refused.allowed, &*levels), (false, &[false, true][..]), "{rule}: {charge:?}");
+                }
+            }
+            asker.charge = Charge::AllOrNothing;
+            assert!(!asker.reserve(&key, 1).await.allowed, "{rule}");
+            cluster.nodes[node].resume();
+        });
+        assert_no_panic(&service);
+    }
 }
 
 /// A user's limit refuses a check of 5 units after the limit above has charged it. Meanwhile `wait` runs, and other

@@ -24,11 +24,11 @@ use super::{
     lease::{Leases, PendingCheck, Uncovered},
     metrics::{ERRORS, STORE},
     outage_charges::OutageCharges,
-    redis::{RedisStore, Undecided, settings::RedisSettings},
+    redis::{RedisStore, Refusal, Undecided, settings::RedisSettings},
 };
 use near_cache::MeteredNearCache;
 use weir_core::{
-    domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
+    domain::{Charge, Decision, Key, Micros, OnStoreFailure, time::SECOND},
     hold::{Grant, Idempotency, Renewal, Step},
     plan::{Level, Plan},
 };
@@ -150,12 +150,21 @@ impl SharedStore {
         Ok(failure)
     }
 
-    fn fall_back(&self, plan: &Plan<'_>, Undecided { failure, fates }: Undecided) -> Result<Verdict, StoreError> {
+    fn fall_back(
+        &self,
+        plan: &Plan<'_>,
+        Undecided { failure, fates, refusal }: Undecided,
+    ) -> Result<Verdict, StoreError> {
+        if let Some(refusal) = refusal
+            && matches!(plan.on_store_failure, OnStoreFailure::Local | OnStoreFailure::Allow)
+        {
+            return self.complete(plan, *refusal, Undecided { failure, fates, refusal: None });
+        }
         if plan.renewal.is_some() {
             // Only the shared store can grant holds.
             let mut check = plan.clone();
             check.renewal = None;
-            return self.fall_back(&check, Undecided { failure, fates });
+            return self.fall_back(&check, Undecided { failure, fates, refusal: None });
         }
         match plan.reservation.map(|reservation| reservation.step) {
             None => {}
@@ -163,7 +172,7 @@ impl SharedStore {
             Some(Step::Reserve { .. }) => {
                 let mut check = plan.clone();
                 check.reservation = None;
-                return self.fall_back(&check, Undecided { failure, fates });
+                return self.fall_back(&check, Undecided { failure, fates, refusal: None });
             }
             // Settling is idempotent, so the client can retry.
             Some(_) => return Err(StoreError::Unavailable(failure)),
@@ -184,6 +193,24 @@ impl SharedStore {
         Ok(verdict)
     }
 
+    /// Completes a refusal by some levels. The other levels charge nothing, as if they had been undone, unless each level
+    /// is charged for itself: then the fallback decides them.
+    fn complete(&self, plan: &Plan<'_>, refusal: Refusal, undecided: Undecided) -> Result<Verdict, StoreError> {
+        let Refusal { mut verdict, undecided: levels } = refusal;
+        verdict.degraded = true;
+        let is_apart = plan.charge == Charge::Independent && plan.reservation.is_none();
+        if is_apart && verdict.idempotency == Idempotency::First {
+            let rest = plan.only(|index| levels.contains(&index));
+            let fates = levels.iter().map(|index| undecided.fates[*index]).collect();
+            let decided = self.fall_back(&rest, Undecided { fates, ..undecided })?;
+            levels.iter().zip(decided.decisions).for_each(|(index, decision)| verdict.decisions[*index] = decision);
+        } else {
+            self.degraded[plan.on_store_failure as usize].fetch_add(1, Ordering::Relaxed);
+            levels.iter().for_each(|index| verdict.decisions[*index] = unseen(&plan.levels()[*index]));
+        }
+        Ok(verdict)
+    }
+
     /// Asks the shared store, or falls back; also returns the grant for the renewal, if it was served.
     async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> (Result<Verdict, StoreError>, Option<Grant>) {
         let at = request::store_call_began();
@@ -196,9 +223,9 @@ impl SharedStore {
         request::store_call_ended(at, decided.is_err());
         match decided {
             Ok((verdict, grant)) => (Ok(verdict), grant),
-            Err(Undecided { failure, fates }) => {
+            Err(Undecided { failure, fates, refusal }) => {
                 let counted = self.counted(failure.into());
-                (counted.and_then(|failure| self.fall_back(plan, Undecided { failure, fates })), None)
+                (counted.and_then(|failure| self.fall_back(plan, Undecided { failure, fates, refusal })), None)
             }
         }
     }

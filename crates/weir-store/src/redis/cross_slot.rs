@@ -14,7 +14,7 @@ use weir_core::{
 use weir_telemetry::{Causes, request};
 
 use super::{
-    Fate, Mode, RedisStore, Undecided,
+    Fate, Mode, RedisStore, Refusal, Undecided,
     reply::{Answer, Decided, StateChange},
 };
 use crate::{Failure, Verdict};
@@ -50,26 +50,26 @@ impl RedisStore {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::ReportChanges, deadline));
         let mut answers = join_all(asked).await;
         let claimed = self.claim(plan, groups, &mut answers, Mode::Claim).await;
-        let answered = groups.iter().zip(&answers);
-        let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, &**answer.as_ref().ok()?))).collect();
-        if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()).or(claimed.as_ref().err()) {
-            // If the fallback may admit the request, the charges made so far stay.
-            if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
-                self.undo_charges(plan, &undos(plan, &decided, false)).await;
-            }
-            return Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers) });
-        }
+        let decided = answered(groups, &answers);
         let mut decisions = merge(plan, &decided);
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
-        let refused = decided.iter().any(|(group, answer)| refuses(plan, group, answer));
         let idempotency = idempotency(decided.iter().map(|(_, answer)| answer.idempotency));
         let is_conflict = idempotency == Idempotency::Conflict;
-        if refused || is_conflict {
+        let refused = is_conflict || decided.iter().any(|(group, answer)| refuses(plan, group, answer));
+        let failure = answers.iter().find_map(|answer| answer.as_ref().err()).or(claimed.as_ref().err());
+        // If the fallback may admit the request, the charges made so far stay.
+        let fails = |failure: &Failure| {
+            failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error)
+        };
+        if refused || failure.is_some_and(fails) {
             for (index, decision) in self.undo_charges(plan, &undos(plan, &decided, is_conflict)).await {
                 decisions[index] = decision;
             }
         }
-        Ok(Verdict { decisions, at, idempotency, ..Verdict::default() })
+        let verdict = Verdict { decisions, at, idempotency, ..Verdict::default() };
+        let Some(failure) = failure else { return Ok(verdict) };
+        let refusal = refused.then(|| Refusal::new(verdict, groups, &answers));
+        Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers), refusal })
     }
 
     /// If the answers would admit a request by the charges of an earlier attempt, claims these charges, so that they
@@ -144,6 +144,12 @@ pub(crate) struct Undo<'a> {
     pub levels: Vec<(StateChange, i64)>,
     /// Time of the charges, by the server's clock.
     pub charged_at: Micros,
+}
+
+/// Returns the groups that are decided, with their decisions.
+pub(super) fn answered<'a>(groups: &'a [Group], answers: &'a [Answer]) -> Vec<(&'a Group, &'a Decided)> {
+    let answered = groups.iter().zip(answers);
+    answered.filter_map(|(group, answer)| Some((group, &**answer.as_ref().ok()?))).collect()
 }
 
 /// Merges the groups' answers into the plan's decisions.

@@ -84,12 +84,30 @@ pub struct Undecided {
     pub failure: Failure,
     /// The fate of each level, in order.
     pub fates: SmallVec<[Fate; 4]>,
+    /// The refusal by the levels that have a decision, which the others cannot change.
+    pub refusal: Option<Box<Refusal>>,
+}
+
+/// A refusal by some levels, while others have no decision.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    /// The verdict. The decisions of levels without one are placeholders.
+    pub verdict: Verdict,
+    /// The positions of the levels without a decision.
+    pub undecided: SmallVec<[usize; 4]>,
+}
+
+impl Refusal {
+    fn new(verdict: Verdict, groups: &[Group], answers: &[Answer]) -> Box<Self> {
+        let failed = groups.iter().zip(answers).filter(|(_, answer)| answer.is_err());
+        Box::new(Self { verdict, undecided: failed.flat_map(|(group, _)| group.iter().copied()).collect() })
+    }
 }
 
 impl Undecided {
     /// All levels have the same fate.
     fn all(plan: &Plan<'_>, failure: Failure) -> Self {
-        Self { fates: smallvec![Fate::after(&failure); plan.levels().len()], failure }
+        Self { fates: smallvec![Fate::after(&failure); plan.levels().len()], failure, refusal: None }
     }
 }
 

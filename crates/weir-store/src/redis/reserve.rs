@@ -1,10 +1,11 @@
 //! Reservations in a shared store: each anchor of the plan keeps a record for its own levels.
 
 use futures_util::future::join_all;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Group, Mode, RedisStore, Undecided,
-    cross_slot::{idempotency, merge},
+    Fate, Group, Mode, RedisStore, Refusal, Undecided,
+    cross_slot::{answered, idempotency, merge},
     reply::Answer,
 };
 use crate::Verdict;
@@ -27,6 +28,7 @@ impl RedisStore {
         let is_refused = answers.iter().any(refuses);
         let failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned()).or(claimed.err());
         let is_made = !is_refused && failure.is_none();
+        let mut undone: SmallVec<[usize; 2]> = SmallVec::new();
         if reservation.step.is_new() && !is_made && groups.len() > 1 {
             // The reservation of an earlier attempt must not be undone. Once one is known to exist, an anchor without
             // an answer may have it too.
@@ -41,6 +43,10 @@ impl RedisStore {
             let undo = Mode::UndoReservation(reservation.name);
             for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, undo).await) {
                 if let (Ok(decided), Ok(stands)) = (&mut answers[index], answer) {
+                    // Another attempt may have claimed it.
+                    if !matches!(stands.reservation, Some(Outcome::Reserved { .. })) {
+                        undone.push(index);
+                    }
                     decided.at = stands.at;
                     // Report the levels as after the undo, except shadow levels that would have refused.
                     let levels = decided.decisions.iter_mut().zip(stands.decisions);
@@ -48,16 +54,25 @@ impl RedisStore {
                 }
             }
         }
-        if let Some(failure) = failure {
-            return Err(Undecided::all(plan, failure));
-        }
-        let decided: Vec<_> = groups.iter().zip(answers.iter().flatten().map(|decided| &**decided)).collect();
+        let decided = answered(&groups, &answers);
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
         let outcome = decided.iter().filter_map(|(_, answer)| answer.reservation).reduce(joined);
         let outcome = if is_refused { Some(Outcome::Refused) } else { outcome };
         let idempotency = idempotency(decided.iter().map(|(_, answer)| answer.idempotency));
         let (decisions, reservation) = (merge(plan, &decided), outcome.map(Box::new));
-        Ok(Verdict { decisions, at, reservation, idempotency, ..Verdict::default() })
+        let verdict = Verdict { decisions, at, reservation, idempotency, ..Verdict::default() };
+        let Some(failure) = failure else { return Ok(verdict) };
+        let mut fates = smallvec![Fate::Unknown; plan.levels().len()];
+        for (number, (group, answer)) in groups.iter().zip(&answers).enumerate() {
+            let fate = match answer {
+                Err(failure) => Fate::after(failure),
+                Ok(_) if refuses(answer) || undone.contains(&number) => Fate::NotCharged,
+                Ok(_) => Fate::Unknown,
+            };
+            group.iter().for_each(|index| fates[*index] = fate);
+        }
+        let refusal = is_refused.then(|| Refusal::new(verdict, &groups, &answers));
+        Err(Undecided { failure, fates, refusal })
     }
 
     async fn ask_all(&self, plan: &Plan<'_>, groups: &[Group], mode: Mode<'_>) -> Vec<Answer> {
