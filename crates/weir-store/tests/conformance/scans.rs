@@ -14,7 +14,7 @@ use weir_store::{
 
 use super::{
     redis::{OnRedis, PREFIX},
-    resets::{pages, two_pages},
+    resets::{pages, pages_served},
     store_under_test::StoreUnderTest,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
@@ -93,7 +93,7 @@ async fn documents_are_read_completely_or_not_at_all_while_their_slot_moves() {
         cluster.nodes[owner].command(&["EVAL", FILL_DOCUMENTS, "1", &hash, &DOCUMENTS.to_string()]);
         let migration = cluster.begin_migration(slot, other);
         let move_after_two_pages = async {
-            two_pages(&cluster.nodes[owner]).await;
+            pages_served(&cluster.nodes[owner], 2).await;
             let before = pages(&cluster.nodes[owner]);
             migration.move_some("1") == 1 && before < (DOCUMENTS / 1_000) as u64
         };

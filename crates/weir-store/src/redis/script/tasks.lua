@@ -2,12 +2,38 @@
 
 if task == 0 then return pack(decide_all()) end
 
+-- Most fields and bytes that one call of a reset reads, plus a page. A state may have hundreds of kilobytes, and other
+-- checks wait for the call.
+local RESET_FIELDS, RESET_BYTES = 1000, 131072
+
+-- Reads the pages of one call: the fields and values, and the next cursor.
+local function reset_pages(hash, cursor)
+  local found, length, bytes = {}, 0, 0
+  repeat
+    local page = call('HSCAN', hash, cursor, 'COUNT', 10)
+    cursor = page[1]
+    for index = 1, #page[2] do
+      found[length + index], bytes = page[2][index], bytes + #page[2][index]
+    end
+    length = length + #page[2]
+  until cursor == '0' or length >= 2 * RESET_FIELDS or bytes >= RESET_BYTES
+  return found, cursor
+end
+
+-- Returns the expiry, the state and the ledger of a value. A state that cannot have holds is not decoded, unless it is
+-- `false` (0xc2).
+local function reset_value(value, may_hold)
+  local rest, expires = cmsgpack.unpack_limit(value, 1)
+  if may_hold or string.byte(value, rest + 1) == 0xc2 then return unpacked(value) end
+  return expires, true
+end
+
 -- Deletes the fields of a hash that belong to the key named by `field_prefix`, and with `subtree` those of the keys
--- below it, one page at a time. Returns the next cursor ('0': the end), whether the key itself had an unexpired state,
+-- below it, some pages at a time. Returns the next cursor ('0': the end), whether the key itself had an unexpired state,
 -- and whether any of the fields had. Unexpired holds stay, because their owners keep spending; expired ones are dropped.
 local function reset()
-  local hash, field_prefix, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
-  local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
+  local hash, field_prefix, subtree = KEYS[1], input[4], input[5] == 1
+  local read, page, cursor = pcall(reset_pages, hash, input[6])
   if not read then
     local failure = type(page) == 'table' and page.err or tostring(page)
     if not string.find(failure, 'WRONGTYPE', 1, true) then error(failure) end
@@ -15,13 +41,16 @@ local function reset()
     call('UNLINK', hash)
     return {'0', 1, 1}
   end
+  local held = call('HMGET', hash, HELD, RECORDS)
+  local whole, ends = pcall(unpacked, held[1] or '')
+  local may_hold = held[1] and not (whole and type(ends) == 'number' and ends <= now)
   local existed, removed, gone, kept = 0, 0, {}, {}
-  for index = 1, #page[2], 2 do
-    local field = page[2][index]
+  for index = 1, #page, 2 do
+    local field = page[index]
     if string.sub(field, 1, #field_prefix) == field_prefix then
       local own = string.byte(field, #field_prefix + 1) == 255
       if (own or subtree) and field ~= HELD and string.byte(field) ~= string.byte(RECORDS) then
-        local read, expires, state, ledger = pcall(unpacked, page[2][index + 1])
+        local read, expires, state, ledger = pcall(reset_value, page[index + 1], may_hold)
         local live, counts = {}, not (read and type(expires) == 'number' and (expires <= now or not state))
         if read and type(ledger) == 'table' then
           load_holds()
@@ -40,8 +69,7 @@ local function reset()
       end
     end
   end
-  local held = call('HMGET', hash, HELD, RECORDS)
-  if field_prefix == '' and subtree and not held[1] and not held[2] and (existed == 1 or page[1] == '0') then
+  if field_prefix == '' and subtree and not held[1] and not held[2] and (existed == 1 or cursor == '0') then
     -- The answer is already determined, so the whole hash is deleted at once.
     call('UNLINK', hash)
     return {'0', existed, removed}
@@ -52,7 +80,7 @@ local function reset()
   for first = 1, #gone, 1000 do
     call('HDEL', hash, unpack(gone, first, math.min(first + 999, #gone)))
   end
-  return {page[1], existed, removed}
+  return {cursor, existed, removed}
 end
 
 -- Returns the holds on each of these states: their number, and for each its id, units, and remaining time.

@@ -4,12 +4,17 @@ use mlua::{ExternalResult, Lua, Value};
 use rmp::encode;
 
 /// Decodes consecutive values.
-pub fn all(mut bytes: &[u8]) -> Option<Vec<rmpv::Value>> {
+pub fn all(bytes: &[u8]) -> Option<Vec<rmpv::Value>> {
+    some(bytes, usize::MAX).map(|(items, _)| items)
+}
+
+/// Decodes at most `most` consecutive values, and returns the rest.
+pub fn some(mut bytes: &[u8], most: usize) -> Option<(Vec<rmpv::Value>, &[u8])> {
     let mut items = Vec::new();
-    while !bytes.is_empty() {
+    while !bytes.is_empty() && items.len() < most {
         items.push(rmpv::decode::read_value(&mut bytes).ok()?);
     }
-    Some(items)
+    Some((items, bytes))
 }
 
 pub fn into_lua(item: &rmpv::Value, lua: &Lua) -> mlua::Result<Value> {

@@ -36,6 +36,7 @@ impl Scripts {
         let library = lua.create_table()?;
         library.set("pack", lua.create_function(pack)?)?;
         library.set("unpack", lua.create_function(unpack)?)?;
+        library.set("unpack_limit", lua.create_function(unpack_limit)?)?;
         lua.globals().set("cmsgpack", library)?;
         lua.load(NO_GLOBALS).exec()?;
         Ok(Self { lua, compiled: HashMap::new() })
@@ -68,6 +69,14 @@ fn pack(lua: &Lua, values: Variadic<Value>) -> mlua::Result<mlua::LuaString> {
     let mut out = Vec::new();
     values.iter().try_for_each(|value| msgpack::write(value, &mut out))?;
     lua.create_string(out)
+}
+
+/// Decodes at most `most` values, after the offset of the next one, or -1.
+fn unpack_limit(lua: &Lua, (text, most): (mlua::LuaString, usize)) -> mlua::Result<MultiValue> {
+    let bytes = text.as_bytes();
+    let (items, rest) = msgpack::some(&bytes, most).ok_or_else(|| mlua::Error::runtime("Bad data format in input."))?;
+    let next = if rest.is_empty() { -1 } else { (bytes.len() - rest.len()) as i64 };
+    std::iter::once(Ok(Value::Integer(next))).chain(items.iter().map(|item| msgpack::into_lua(item, lua))).collect()
 }
 
 fn unpack(lua: &Lua, text: mlua::LuaString) -> mlua::Result<MultiValue> {
