@@ -232,7 +232,12 @@ impl Connector {
         }
         let why = describe(&error);
         match failure(error) {
-            Failure::Server(text) if text.contains("unknown command") => self.failed(address, TOO_OLD),
+            Failure::Server(text) if text.contains("unknown command") => {
+                // The arguments of `HELLO` include the password.
+                let command = text.split(" with args").next().unwrap_or_default().trim_end_matches(',');
+                let is_hello = command.to_ascii_uppercase().contains("HELLO");
+                if is_hello { self.failed(address, TOO_OLD) } else { self.failed(address, command) }
+            }
             Failure::Server(text) => self.failed(address, text),
             Failure::Lost(_) => self.failed(address, why),
             failure => failure,

@@ -113,6 +113,7 @@ async fn unexpected_replies_are_reported_without_the_password() {
     for (answer, expected) in [
         ("-ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `default` `geheim`\r\n", "Redis 6.2 or"),
         ("-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'geheim'\r\n", "Redis 6.2 or"),
+        ("-ERR unknown command 'SCRIPT', with args beginning with: 'geheim'\r\n", "unknown command 'SCRIPT'"),
         ("-ERR max number of clients reached\r\n", "max number of clients"),
         ("HTTP/1.1 400 Bad Request\r\n", "not the Redis protocol"),
         ("+OK\r\n", "the reply to HELLO cannot be read"),
