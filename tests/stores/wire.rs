@@ -22,6 +22,7 @@ pub const CHECKED: &str = "story";
 pub struct Wire {
     port: u16,
     lose_next: Arc<AtomicBool>,
+    rejects: Arc<AtomicBool>,
 }
 
 impl Wire {
@@ -39,14 +40,15 @@ impl Wire {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("it listens").port();
         let (lose_next, socket): (Arc<AtomicBool>, PathBuf) = (Arc::default(), server.socket());
-        let lose = Arc::clone(&lose_next);
+        let rejects: Arc<AtomicBool> = Arc::default();
+        let (lose, rejecting) = (Arc::clone(&lose_next), Arc::clone(&rejects));
         // The thread accepts connections until the test's process ends.
         spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                carry(client, &socket, &lose, delay, bytes_per_second);
+                carry(client, &socket, [&lose, &rejecting], delay, bytes_per_second);
             }
         });
-        Self { port, lose_next }
+        Self { port, lose_next, rejects }
     }
 
     /// Returns the proxy's `store.url`.
@@ -58,13 +60,18 @@ impl Wire {
     pub fn lose_next(&self, lose: bool) {
         self.lose_next.store(lose, Ordering::Relaxed);
     }
+
+    /// Sets whether checks of [`CHECKED`] are answered with an error of the proxy's own, and not forwarded.
+    pub fn reject(&self, rejects: bool) {
+        self.rejects.store(rejects, Ordering::Relaxed);
+    }
 }
 
 /// Forwards bytes both ways until either side closes, or a reply is lost and the connection is closed.
 fn carry(
     client: TcpStream,
     socket: &Path,
-    lose_next: &Arc<AtomicBool>,
+    [lose_next, rejects]: [&Arc<AtomicBool>; 2],
     delay: Duration,
     bytes_per_second: Option<u32>,
 ) {
@@ -72,7 +79,8 @@ fn carry(
     client.set_nodelay(true).expect("a socket");
     let (mut requests, mut to_server) = (client.try_clone().expect("a handle"), server.try_clone().expect("a handle"));
     let is_lost = Arc::new(AtomicBool::default());
-    let (lose_next, lose) = (Arc::clone(lose_next), Arc::clone(&is_lost));
+    let (lose_next, lose, rejects) = (Arc::clone(lose_next), Arc::clone(&is_lost), Arc::clone(rejects));
+    let mut errors = client.try_clone().expect("a handle");
     spawn(move || {
         let mut bytes = [0; 4_096];
         // An error on one side closes the other.
@@ -82,8 +90,13 @@ fn carry(
             }
             // Only calls of the script for [`CHECKED`] keys count, not the service's other commands.
             let has = |word: &[u8]| bytes[..length].windows(word.len()).any(|part| part == word);
-            if has(b"EVALSHA") && has(CHECKED.as_bytes()) && lose_next.swap(false, Ordering::Relaxed) {
+            let is_check = has(b"EVALSHA") && has(CHECKED.as_bytes());
+            if is_check && lose_next.swap(false, Ordering::Relaxed) {
                 lose.store(true, Ordering::Release);
+            }
+            if is_check && rejects.load(Ordering::Relaxed) {
+                let _ = errors.write_all(b"-ERR max daily request limit exceeded\r\n");
+                continue;
             }
             if to_server.write_all(&bytes[..length]).is_err() {
                 break;

@@ -34,7 +34,7 @@ pub enum Failure {
         /// The server's error text.
         text: Arc<str>,
     },
-    /// The server answered with an error that does not say whether it ran the request.
+    /// The server answered with an error that does not say whether it ran the request, or in a form that cannot be read.
     #[error("the server failed: {0}")]
     Server(Arc<str>),
     /// The request was sent and may have been executed, but there is no reply.
@@ -64,6 +64,8 @@ pub enum ErrorCode {
     Loading,
     /// The server is running a slow script.
     Busy,
+    /// The request's keys are in several hash slots.
+    CrossSlot,
     /// The server has not cached the script.
     NoScript,
     /// The client is not authenticated.
@@ -121,7 +123,7 @@ impl ErrorCode {
     }
 
     /// Each code in the Redis protocol, and its label in metrics.
-    const WORDS: [(&'static str, Self, &'static str); 16] = [
+    const WORDS: [(&'static str, Self, &'static str); 18] = [
         ("MOVED", Self::Moved, "moved"),
         ("ASK", Self::Ask, "ask"),
         ("TRYAGAIN", Self::TryAgain, "try_again"),
@@ -130,8 +132,11 @@ impl ErrorCode {
         ("READONLY", Self::ReadOnly, "read_only"),
         ("LOADING", Self::Loading, "loading"),
         ("BUSY", Self::Busy, "busy"),
+        ("CROSSSLOT", Self::CrossSlot, "cross_slot"),
         ("NOSCRIPT", Self::NoScript, "no_script"),
         ("NOAUTH", Self::NoAuth, "auth"),
+        // In protected mode the server rejects connections from other hosts.
+        ("DENIED", Self::NoAuth, "auth"),
         ("WRONGPASS", Self::WrongPass, "auth"),
         ("NOPERM", Self::NoPerm, "no_permission"),
         ("OOM", Self::Oom, "out_of_memory"),
@@ -169,12 +174,17 @@ impl Failure {
 
     /// Whether the request certainly was not executed, and a retry may succeed.
     pub fn may_be_sent_again(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Closed | Self::Rejected { .. })
+        match self {
+            Self::Connect(_) | Self::Closed => true,
+            Self::Rejected { code, .. } => *code != ErrorCode::CrossSlot,
+            _ => false,
+        }
     }
 
     /// Whether the request certainly was not executed.
     pub fn is_without_effect(&self) -> bool {
-        self.may_be_sent_again() || matches!(self, Self::BreakerOpen(_) | Self::QueueFull | Self::Late)
+        self.may_be_sent_again()
+            || matches!(self, Self::Rejected { .. } | Self::BreakerOpen(_) | Self::QueueFull | Self::Late)
     }
 
     /// Whether the cause is overload, which does not make the server unhealthy.
@@ -218,6 +228,8 @@ mod tests {
             ("OOM command not allowed when used memory > 'maxmemory'.", "out_of_memory", true),
             ("WRONGPASS invalid username-password pair or user is disabled.", "auth", true),
             ("NOAUTH Authentication required.", "auth", true),
+            ("DENIED Redis is running in protected mode because protected mode is enabled", "auth", true),
+            ("CROSSSLOT Keys in request don't hash to the same slot", "cross_slot", false),
             ("ERR unknown command 'OOM'", "server", false),
             ("", "server", false),
         ] {

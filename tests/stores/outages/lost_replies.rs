@@ -1,4 +1,5 @@
-//! Lost replies: the store has charged for the check, so it must not be sent again.
+//! Lost replies: the store has charged for the check, so it must not be sent again. And replies that are errors without
+//! a known code.
 
 use std::time::Duration;
 
@@ -54,4 +55,28 @@ fn a_check_with_a_lost_reply_is_not_retried() {
     let setup =
         service(&wire.url()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s");
     runtime().block_on(lose_replies(&setup.start(), &[wire]));
+}
+
+/// A proxy that answers checks with errors of its own is unavailable, although its connections stay open.
+#[test]
+fn errors_without_a_known_code_open_the_circuit_breaker() {
+    let redis = Server::start(Options::socket());
+    let wire = Wire::to(&redis, Duration::ZERO);
+    let service = service(&wire.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s").start();
+    runtime().block_on(async {
+        let mut client = service.client().await;
+        let request = of_rule(0, check(&[CHECKED, "alex", "trade"]));
+        let mut ask = async || client.check(request.clone()).await.expect("an answer").into_inner();
+        eventually_async("the store answers", async || (!ask().await.degraded).then_some(())).await;
+        wire.reject(true);
+        let breaker = "weir_store_errors_total{store=\"redis\",kind=\"breaker_open\"}";
+        eventually_async("the breaker answers", async || {
+            assert!(ask().await.degraded);
+            (service.metric(breaker) > 0.0).then_some(())
+        })
+        .await;
+        wire.reject(false);
+        eventually_async("the store answers", async || (!ask().await.degraded).then_some(())).await;
+    });
+    assert_no_panic(&service);
 }

@@ -105,7 +105,8 @@ impl Batch {
     /// calls once more.
     ///
     /// # Errors
-    /// [`Failure::Lost`]: the missing replies will not arrive.
+    /// [`Failure::Lost`]: the missing replies will not arrive. [`Failure::Server`]: no part has an answer, only errors
+    /// without a known code.
     pub(super) async fn exchange(
         &mut self,
         connection: &MultiplexedConnection,
@@ -121,7 +122,11 @@ impl Batch {
                 Err(error) => Err(failure(error)),
             };
             match second {
-                Ok(second) => round.rejection = second.rejection.or(round.rejection),
+                Ok(second) => {
+                    round.rejection = second.rejection.or(round.rejection);
+                    round.error = second.error.or(round.error);
+                    round.is_served |= second.is_served;
+                }
                 Err(failure) => {
                     // Some checks have replies already, so the batch as a whole had an effect.
                     self.fail(&failure);
@@ -129,7 +134,10 @@ impl Batch {
                 }
             }
         }
-        Ok(round.rejection)
+        match round {
+            Round { error: Some(error), rejection: None, is_served: false, .. } => Err(error),
+            Round { rejection, .. } => Ok(rejection),
+        }
     }
 
     async fn round(
@@ -220,7 +228,8 @@ impl Batch {
                 {
                     round.rejection = Some(failure.clone());
                 }
-                _ => {}
+                Err(failure @ Failure::Server(_)) => round.error = Some(failure.clone()),
+                _ => round.is_served = true,
             }
             if round.keep {
                 waiter.keep(answer);
@@ -266,6 +275,10 @@ struct Round {
     /// The calls that failed with `NOSCRIPT`.
     without_script: Vec<usize>,
     rejection: Option<Failure>,
+    /// An error without a known code, or a reply that cannot be read.
+    error: Option<Failure>,
+    /// A part has an answer of the script.
+    is_served: bool,
 }
 
 fn fits(first: &Waiter, other: &Waiter, settings: &CallSettings) -> bool {

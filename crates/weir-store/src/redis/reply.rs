@@ -70,7 +70,7 @@ pub struct StateChange {
 
 /// The failure for a reply that cannot be decoded. The call was executed nevertheless.
 fn unreadable() -> Failure {
-    Failure::Lost("the script's answer cannot be read".into())
+    Failure::Server("the script's answer cannot be read".into())
 }
 
 /// Decodes the answers of one call in sequence.
@@ -83,7 +83,7 @@ impl<'a> Answers<'a> {
     /// Starts to decode a reply.
     ///
     /// # Errors
-    /// The server's error, or [`Failure::Lost`] for a reply that is not from the script.
+    /// The server's error, or [`Failure::Server`] for a reply that is not from the script.
     pub fn new(reply: &'a Value) -> Result<Self, Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
@@ -175,7 +175,7 @@ impl<'a> Answers<'a> {
     /// Decodes one page of a reset: the next cursor, if any, and the outcome.
     ///
     /// # Errors
-    /// The server's error, or [`Failure::Lost`] for a reply that cannot be decoded.
+    /// The server's error, or [`Failure::Server`] for a reply that cannot be decoded.
     pub fn reset(reply: &'a Value) -> Result<(Option<Vec<u8>>, ResetDone), Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
@@ -188,7 +188,7 @@ impl<'a> Answers<'a> {
     /// Decodes the holds on each of `levels` levels.
     ///
     /// # Errors
-    /// The server's error, or [`Failure::Lost`] for a reply that cannot be decoded.
+    /// The server's error, or [`Failure::Server`] for a reply that cannot be decoded.
     pub fn holds(reply: &'a Value, levels: usize) -> Result<Vec<Vec<Hold>>, Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
@@ -200,7 +200,7 @@ impl<'a> Answers<'a> {
     /// it.
     ///
     /// # Errors
-    /// The server's error, or [`Failure::Lost`] for a reply that cannot be decoded.
+    /// The server's error, or [`Failure::Server`] for a reply that cannot be decoded.
     pub fn change(reply: &'a Value) -> Result<[String; 3], Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
