@@ -125,9 +125,6 @@ impl App {
         }
         fd_limit::raise([settings.grpc.max_connections, settings.http.max_connections, MAX_METRICS_CONNECTIONS]);
         let mut security = Security::open(&settings, &metrics, hangups)?;
-        if let Some(problem) = settings.unusable_store_files().into_iter().next() {
-            return Err(AppError::Setting(problem));
-        }
         // Processes that reach one file by several links lock the same file.
         settings.store.snapshot.path = follow_links(&settings.store.snapshot.path);
         let (memory, snapshot_lock) = open_store(&settings.store, &policy, start_empty)?;

@@ -72,6 +72,9 @@ pub(super) fn run(
     file: Option<&Path>,
     start_empty: bool,
 ) -> CommandResult {
+    if let Some(problem) = settings.unusable_store_files().into_iter().next() {
+        return Err(Failure(problem));
+    }
     let path = |path: &Path| is_set(path).then(|| path.display().to_string());
     info!(
         version = env!("CARGO_PKG_VERSION"),
