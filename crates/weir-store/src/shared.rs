@@ -24,7 +24,7 @@ use super::{
     lease::{Leases, PendingCheck, Uncovered},
     metrics::{ERRORS, STORE},
     outage_charges::OutageCharges,
-    redis::{RedisStore, Refusal, Undecided, settings::RedisSettings},
+    redis::{RedisStore, Refusal, Undecided, is_undone, settings::RedisSettings},
 };
 use near_cache::MeteredNearCache;
 use weir_core::{
@@ -193,21 +193,24 @@ impl SharedStore {
         Ok(verdict)
     }
 
-    /// Completes a refusal by some levels. The other levels charge nothing, as if they had been undone, unless each level
-    /// is charged for itself: then the fallback decides them.
+    /// Completes a refusal by some levels. The other levels charge nothing, as if they had been undone. Those that a
+    /// refusal elsewhere does not undo are decided by the fallback, but not for a request with an id: its record would
+    /// take their decision for that of all levels.
     fn complete(&self, plan: &Plan<'_>, refusal: Refusal, undecided: Undecided) -> Result<Verdict, StoreError> {
         let Refusal { mut verdict, undecided: levels } = refusal;
         verdict.degraded = true;
-        let is_apart = plan.charge == Charge::Independent && plan.reservation.is_none();
-        if is_apart && verdict.idempotency == Idempotency::First {
-            let rest = plan.only(|index| levels.contains(&index));
-            let fates = levels.iter().map(|index| undecided.fates[*index]).collect();
-            let decided = self.fall_back(&rest, Undecided { fates, ..undecided })?;
-            levels.iter().zip(decided.decisions).for_each(|(index, decision)| verdict.decisions[*index] = decision);
-        } else {
+        levels.iter().for_each(|index| verdict.decisions[*index] = unseen(&plan.levels()[*index]));
+        let is_apart = plan.charge == Charge::Independent && plan.reservation.is_none() && plan.request.is_none();
+        let is_decided = |index: &usize| is_apart && levels.contains(index) && !is_undone(plan, *index);
+        let apart: Vec<usize> = (0..plan.levels().len()).filter(is_decided).collect();
+        if apart.is_empty() {
             self.degraded[plan.on_store_failure as usize].fetch_add(1, Ordering::Relaxed);
-            levels.iter().for_each(|index| verdict.decisions[*index] = unseen(&plan.levels()[*index]));
+            return Ok(verdict);
         }
+        let rest = plan.only(|index| apart.contains(&index));
+        let fates = apart.iter().map(|index| undecided.fates[*index]).collect();
+        let decided = self.fall_back(&rest, Undecided { fates, ..undecided })?;
+        apart.iter().zip(decided.decisions).for_each(|(index, decision)| verdict.decisions[*index] = decision);
         Ok(verdict)
     }
 

@@ -216,6 +216,7 @@ impl Batch {
             round.without_script.push(call);
             return;
         }
+        let has_failed = answers.is_err();
         for waiter in &mut self.waiters[self.calls[call].clone()] {
             let answer = match &mut answers {
                 Ok(answers) => answers.next(waiter.part.levels, waiter.part.fields, waiter.part.has_id),
@@ -228,7 +229,7 @@ impl Batch {
                 {
                     round.rejection = Some(failure.clone());
                 }
-                Err(failure @ Failure::Server(_)) => round.error = Some(failure.clone()),
+                Err(failure @ Failure::Server(_)) if has_failed => round.error = Some(failure.clone()),
                 _ => round.is_served = true,
             }
             if round.keep {

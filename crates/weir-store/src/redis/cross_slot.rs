@@ -200,7 +200,7 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)], is_c
     answers.iter().filter(unaware).map(undo).collect()
 }
 
-/// Returns the fate of each level when some groups did not answer and the charges stay.
+/// Returns the fate of each level when some groups did not answer, none refuses, and the charges stay.
 pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Answer]) -> SmallVec<[Fate; 4]> {
     let mut fates: SmallVec<[Fate; 4]> = plan.levels().iter().map(|_| Fate::Unknown).collect();
     for (group, answer) in groups.iter().zip(answers) {
@@ -211,11 +211,8 @@ pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Answer]) -> Sm
                 continue;
             }
         };
-        let is_refused = refuses(plan, group, decided);
         for (index, said) in group.iter().zip(&decided.decisions) {
-            let is_spared = is_undone(plan, *index);
-            let charges_denied = plan.levels()[*index].params().charges_denied() && !(is_spared && said.allowed);
-            let is_charged = (said.allowed && !(is_refused && is_spared)) || charges_denied;
+            let is_charged = said.allowed || plan.levels()[*index].params().charges_denied();
             fates[*index] = if is_charged { Fate::Charged } else { Fate::NotCharged };
         }
     }

@@ -45,6 +45,7 @@ use smallvec::{SmallVec, smallvec};
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
+pub(crate) use self::{cross_slot::is_undone, encode::RenewalPlan, io::Io, read_hash::read_hash};
 use self::{
     cross_slot::{Group, groups},
     encode::{Mode, Part, call_head},
@@ -59,7 +60,6 @@ use self::{
     settings::RedisSettings,
     slots::slot_of,
 };
-pub(crate) use self::{encode::RenewalPlan, io::Io, read_hash::read_hash};
 use super::{
     Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
     documents::{Documents, RedisDocuments},

@@ -11,6 +11,7 @@ use weir_telemetry::Causes;
 use super::{encode::Part, io::Io};
 use crate::{
     Failure,
+    failure::ErrorCode,
     outage_charges::{ChargeOutcome, Due, OutageCharges},
 };
 
@@ -57,7 +58,8 @@ impl OutageCharger {
 
     fn failed(&self, due: Due, failure: &Failure) {
         debug!(error = %Causes(failure), "units admitted during an outage are not charged yet");
-        if failure.is_without_effect() {
+        // Keys that the server will not take together, it will not take later either.
+        if failure.is_without_effect() && failure.error_code() != Some(ErrorCode::CrossSlot) {
             self.charges.put_back(due);
         } else {
             self.charges.give_up(&due, ChargeOutcome::Unknown);

@@ -66,7 +66,7 @@ impl RedisStore {
         for (number, (group, answer)) in groups.iter().zip(&answers).enumerate() {
             let fate = match answer {
                 Err(failure) => Fate::after(failure),
-                Ok(_) if refuses(answer) || undone.contains(&number) => Fate::NotCharged,
+                Ok(_) if undone.contains(&number) => Fate::NotCharged,
                 Ok(_) => Fate::Unknown,
             };
             group.iter().for_each(|index| fates[*index] = fate);

@@ -219,8 +219,8 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
 
 /// Whether a rejection says nothing against the server and the connection.
 fn is_healthy(rejection: &Failure) -> bool {
-    use ErrorCode::{Ask, Clock, Moved, TryAgain};
-    rejection.error_code().is_some_and(|code| matches!(code, Moved | Ask | TryAgain | Clock))
+    use ErrorCode::{Ask, Clock, CrossSlot, Moved, TryAgain};
+    rejection.error_code().is_some_and(|code| matches!(code, Moved | Ask | TryAgain | Clock | CrossSlot))
 }
 
 /// Reports a round trip to the circuit breaker: a success, or the rejection that matters most.

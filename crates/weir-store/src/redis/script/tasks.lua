@@ -2,21 +2,21 @@
 
 if task == 0 then return pack(decide_all()) end
 
--- Most fields and bytes that one call of a reset reads, plus a page. A state may have hundreds of kilobytes, and other
--- checks wait for the call.
-local RESET_FIELDS, RESET_BYTES = 1000, 131072
+-- Most pages of some ten fields that one call of a reset reads, and most bytes, plus a page. A state may have hundreds of
+-- kilobytes, a page few fields of a hash that had many, and other checks wait for the call.
+local RESET_PAGES, RESET_BYTES = 100, 131072
 
 -- Reads the pages of one call: the fields and values, and the next cursor.
 local function reset_pages(hash, cursor)
-  local found, length, bytes = {}, 0, 0
+  local found, length, pages, bytes = {}, 0, 0, 0
   repeat
     local page = call('HSCAN', hash, cursor, 'COUNT', 10)
-    cursor = page[1]
+    cursor, pages = page[1], pages + 1
     for index = 1, #page[2] do
       found[length + index], bytes = page[2][index], bytes + #page[2][index]
     end
     length = length + #page[2]
-  until cursor == '0' or length >= 2 * RESET_FIELDS or bytes >= RESET_BYTES
+  until cursor == '0' or pages == RESET_PAGES or bytes >= RESET_BYTES
   return found, cursor
 end
 
