@@ -168,6 +168,9 @@ fn lease<'a>(domain: &'a Domain, key: &'a Key, active: Option<&ActiveOverrides<'
         active.change(&mut levels, 1.0, false);
     }
     let mut plan = Plan::new(levels, domain.charge, None);
+    if plan.levels().is_empty() {
+        return Err("no limit is in force".to_owned());
+    }
     plan.policy_version = Some(0);
     plan.lease_ttl().ok_or_else(|| match plan.levels().iter().find(|level| level.limit.leased_for().is_none()) {
         _ if domain.charge != Charge::AllOrNothing => format!("charge is {}", domain.charge.name()),

@@ -73,7 +73,7 @@ pub(super) fn run(
     start_empty: bool,
 ) -> CommandResult {
     if let Some(problem) = settings.unusable_store_files().into_iter().next() {
-        return Err(Failure(problem));
+        return Err(Failure(origins.as_ref().map_or(problem.clone(), |origins| origins.locate(&problem))));
     }
     let path = |path: &Path| is_set(path).then(|| path.display().to_string());
     info!(

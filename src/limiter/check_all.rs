@@ -92,7 +92,10 @@ impl<'n> CheckAll<'n> {
         let (mut levels, mut parts) = (Levels::new(), Parts::new());
         for (index, check) in self.checks.iter().enumerate() {
             let mut own = Levels::new();
-            let (_, overridden) = check.resolve(policy, false, &mut own).map_err(|error| error.in_check(index))?;
+            let (_, overridden) = check.resolve(policy, false, &mut own).map_err(|error| match error {
+                CheckError::NoPolicy => error,
+                error => error.in_check(index),
+            })?;
             parts.push((own.len(), overridden));
             levels.extend(own);
         }

@@ -264,8 +264,7 @@ impl Render for PolicyInfo {
         heading(out, name, "gauge", help);
         let hash = self.0.lock();
         if !hash.is_empty() {
-            out.push_str(&format!("{name}{{hash=\"{hash}\"}} 1
-"));
+            out.push_str(&format!("{name}{{hash=\"{hash}\"}} 1\n"));
         }
     }
 }

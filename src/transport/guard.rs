@@ -58,7 +58,7 @@ pub trait Routes: Send + Sync + Sized + 'static {
     fn reject(rejected: Rejected) -> Response<Self::Body>;
 }
 
-/// Who may make the calls of the roles `admin` and `reset` while authentication is disabled.
+/// Clients that are admitted to the calls of the roles `admin` and `reset` while authentication is disabled.
 #[derive(Clone, Copy, Default)]
 pub struct Unauthenticated {
     /// Whether this machine may make operators' calls.

@@ -69,7 +69,11 @@ fn surprising_settings_are_warnings() {
         ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [0, 1, 1] } } } }"),
         ("star.yaml", "schema: { 'img*': { limits: [1, 1, 1] } }"),
         ("default.yaml", "domain: default\nschema: {}"),
-        ("alone.yaml", "domain: d\ncharge: over_limit_only\ndescriptors: [{ key: k, quota_mode: true }]"),
+        (
+            "alone.yaml",
+            "domain: d\ncharge: over_limit_only\ndescriptors: [{ key: k, quota_mode: true, rate_limit: { unit: day, \
+                        requests_per_unit: 1 } }]",
+        ),
         ("other.yaml", "domain: other\nschema: {}"),
     ]);
     for (name, warning) in [

@@ -1,6 +1,6 @@
 //! Unix sockets in place of ports.
 
-use std::{fs, os::unix::net::UnixListener, path::Path};
+use std::{fs, os::unix::net::UnixListener, path::Path, process::Command};
 
 use serde_json::json;
 
@@ -21,9 +21,11 @@ fn on_sockets() -> Setup {
 
 /// Runs a second server, which must fail to start at these addresses.
 fn refused(grpc: &str, http: &str) -> Run {
-    let mut second = weir();
-    second.args(["serve", "--allow-all"]).env("WEIR_GRPC__LISTEN", grpc).env("WEIR_HTTP__LISTEN", http);
-    let run = finish(&mut second);
+    refused_by(weir().env("WEIR_GRPC__LISTEN", grpc).env("WEIR_HTTP__LISTEN", http))
+}
+
+fn refused_by(second: &mut Command) -> Run {
+    let run = finish(second.args(["serve", "--allow-all"]));
     assert_eq!(run.code, 2, "{run:?}");
     run
 }
@@ -83,4 +85,7 @@ fn a_port_in_use_is_reported() {
     let server = Setup::new().start();
     let refused = refused("127.0.0.1:0", &server.http);
     assert!(refused.err.contains(&format!("cannot listen on http.listen {}", server.http)), "{}", refused.err);
+    let refused = refused_by(weir().env("WEIR_GRPC__LISTEN", &server.grpc).env("WEIR_GRPC__RUNTIME", "multi_thread"));
+    assert!(refused.err.contains(&format!("cannot listen on grpc.listen {}", server.grpc)), "{}", refused.err);
+    assert!(!refused.err.contains("panicked"), "{}", refused.err);
 }

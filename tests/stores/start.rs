@@ -45,7 +45,7 @@ fn contradictory_store_settings_are_rejected_at_start() {
     }
 }
 
-/// Files of descriptors cannot name a rule themselves.
+/// For files that do not set `on_store_failure`.
 #[test]
 fn without_the_store_descriptors_are_decided_as_the_setting_says() {
     let policy = "domain: d\ndescriptors:\n  - { key: k, rate_limit: { unit: day, requests_per_unit: 9 } }";

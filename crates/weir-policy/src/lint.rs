@@ -40,8 +40,8 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
 
 /// Returns the warnings, sorted. In all domains: a name that metrics give to others, several unnamed limits of one
 /// algorithm and time base at a node. In domains of descriptors: the notes of the reader, such as ignored keys, and
-/// `over_limit_only` beside limits that may be exceeded by requests that pass. In others: names with a `*` that is not a pattern, factors that divide no limit, leases that cannot be granted,
-/// concurrency limits whose slots cannot be taken, limits that never refuse because of others, and limits above the
+/// `over_limit_only` beside limits that may be exceeded by requests that pass. In others: names with a `*` that is not a
+/// pattern, factors that divide no limit, leases that cannot be granted, concurrency limits whose slots cannot be taken, limits that never refuse because of others, and limits above the
 /// anchor that have limits below them, which a Redis Cluster cannot decide in one step.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();

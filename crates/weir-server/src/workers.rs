@@ -36,7 +36,8 @@ pub struct Workers {
 
 enum Running {
     PerCore(Vec<JoinHandle<()>>, CancellationToken),
-    MultiThread(Runtime),
+    /// `None` once stopped.
+    MultiThread(Option<Runtime>),
 }
 
 /// A runtime that serves connections.
@@ -87,7 +88,7 @@ impl Workers {
             RuntimeKind::MultiThread => {
                 let runtime =
                     Builder::new_multi_thread().worker_threads(count).thread_name(name).enable_all().build()?;
-                Ok(Self { workers: vec![Worker::new(&runtime)], count, running: Running::MultiThread(runtime) })
+                Ok(Self { workers: vec![Worker::new(&runtime)], count, running: Running::MultiThread(Some(runtime)) })
             }
         }
     }
@@ -112,18 +113,14 @@ impl Workers {
         self.workers.clone()
     }
 
-    /// Listens on an address. The thread that accepts the connections is told of them by its own runtime: one that is
-    /// busy with other work would hold them up.
+    /// Listens on an address. Registers the socket with the runtime that accepts, so that no other busy runtime delays
+    /// its connections.
     ///
     /// # Errors
-    /// Those of [`Listener::bind`].
+    /// The address cannot be resolved or is in use.
     pub async fn listen(&self, address: &Listen) -> io::Result<Listener> {
         let address = address.clone();
-        let bind = async move { Listener::bind(&address).await };
-        match self.workers.first() {
-            Some(first) => first.runtime.spawn(bind).await?,
-            None => bind.await,
-        }
+        self.workers[0].runtime.spawn(async move { Listener::bind(&address).await }).await?
     }
 
     /// Returns the number of threads.
@@ -132,16 +129,27 @@ impl Workers {
     }
 
     /// Stops the threads. Tasks that still run are dropped.
-    pub fn stop(self) {
-        match self.running {
+    pub fn stop(mut self) {
+        match &mut self.running {
             Running::PerCore(threads, stop) => {
                 stop.cancel();
-                for thread in threads {
+                for thread in threads.drain(..) {
                     // The panic of a worker has been logged.
                     let _ = thread.join();
                 }
             }
-            Running::MultiThread(runtime) => runtime.shutdown_timeout(END),
+            Running::MultiThread(runtime) => {
+                runtime.take().into_iter().for_each(|runtime| runtime.shutdown_timeout(END))
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    /// Workers of a service that cannot start are dropped by a task, in which a runtime must not wait for its threads.
+    fn drop(&mut self) {
+        if let Running::MultiThread(runtime) = &mut self.running {
+            runtime.take().into_iter().for_each(Runtime::shutdown_background);
         }
     }
 }

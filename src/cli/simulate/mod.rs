@@ -122,7 +122,11 @@ impl Simulate {
     fn store_settings(&self) -> Result<StoreSettings, Failure> {
         let of_redis = variables().filter(|(name, _)| name.starts_with("WEIR_STORE__REDIS__"));
         let flags = Flags { store: Some(self.store.clone()), ..Flags::default() };
-        Ok(Settings::load(self.rules.config.as_deref(), of_redis, &flags)?.store)
+        let settings = Settings::load(self.rules.config.as_deref(), of_redis, &flags)?;
+        match settings.unusable_store_files().into_iter().next() {
+            Some(problem) => Err(Failure(problem)),
+            None => Ok(settings.store),
+        }
     }
 
     fn policies(&self, rules: &Rules) -> Result<Vec<(String, Policy)>, Failure> {

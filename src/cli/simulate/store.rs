@@ -21,7 +21,7 @@ const MAX_KEYS: usize = 1 << 32;
 /// Minimum command timeout in Redis, as only an operator waits for the result.
 const LEAST_COMMAND_TIMEOUT: Time = Time(5 * SECOND);
 
-/// What remains of a simulation in a shared store, and how to delete it.
+/// The keys that a simulation leaves in a shared store, and how to delete them.
 pub(super) struct Leftovers {
     /// Describes them.
     pub text: String,

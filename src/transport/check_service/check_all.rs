@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl<S: Store> CheckService<S> {
-    /// Decides checks together and counts their common outcome for each, once if they cannot be read. `encode` makes the surface's answer from the decisions,
-    /// and from which checks want the summary only.
+    /// Decides checks together and counts their common outcome for each, once if they cannot be read. `encode` makes
+    /// the surface's answer from the decisions, and from which checks want the summary only.
     ///
     /// # Errors
     /// [`Rejected`] if one of them is invalid or the store fails.

@@ -11,8 +11,8 @@ use crate::limiter::{
     status::DescriptorAnswers,
 };
 
-/// Returns `{domain, descriptors: [{entries, limit, hitsAddend}], hitsAddend, metadata}`, with the entries that are kept. Limits and hits are present
-/// if the request specifies them. `metadata` is merged from the rules that have a limit and are not over, in the order
+/// Returns `{domain, descriptors: [{entries, limit, hitsAddend}], hitsAddend, metadata}`, with the entries that are
+/// kept. Limits and hits are present if the request specifies them. `metadata` is merged from the rules that have a limit and are not over, in the order
 /// of the request: the first value of a name is kept, maps are merged.
 pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struct {
     let query = &request.query;

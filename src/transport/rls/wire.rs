@@ -18,7 +18,7 @@ use crate::{
 /// Maximum number of entries of a descriptor that are kept: one more than any rule has, which is enough to match none.
 /// A hash of the others is appended to the last value, so that limits given in such descriptors are counted separately.
 const MAX_ENTRIES: usize = 17;
-/// What precedes the hash. A value from a header never has it.
+/// The character before the hash. A value from a header never has it.
 const BEFORE_HASH: char = '\0';
 
 /// The field numbers of the messages.

@@ -97,7 +97,7 @@ impl Descriptors {
 
     /// Whether a request may pass that exceeds one of its limits: one in shadow mode, or a quota among others.
     pub(crate) fn has_exceedable(&self) -> bool {
-        self.quota_mode || self.rules.values().any(|rule| rule.shadow || rule.quota)
+        self.rules.values().any(|rule| !rule.limits.is_empty() && (self.quota_mode || rule.shadow || rule.quota))
     }
 
     /// Returns the warnings, with their positions.
