@@ -48,6 +48,7 @@ use self::out::print_error;
 use crate::{
     app::AppError,
     config::{ConfigError, FILE_VARIABLE, Flags, SettingOrigins, Settings},
+    telemetry,
 };
 
 /// A rate-limit service: nested limits, decided exactly, over gRPC.
@@ -167,6 +168,7 @@ const RATELIMIT: &str = "ratelimit";
 /// Runs the command that the arguments name. Exit codes: 0: yes; 1: no (refused, not serving); 2: an error.
 pub fn run() -> ExitCode {
     let outcome = if is_named(RATELIMIT) { migrate::serve_drop_in() } else { run_command(Cli::parse()) };
+    telemetry::tracing::flush();
     match outcome {
         Ok(code) => code,
         Err(Failure(message)) => {

@@ -1,6 +1,6 @@
 //! The signals of a service: SIGTERM and SIGINT end it, SIGHUP reloads its files.
 
-use std::{io, sync::mpsc, thread, time::Duration};
+use std::{io, thread, time::Duration};
 
 use tokio::{
     runtime::{Builder, Runtime},
@@ -10,12 +10,12 @@ use tokio::{
 };
 use tracing::warn;
 
+use crate::telemetry;
+
 /// The exit code after a second signal.
 const EXIT_FORCED: i32 = 4;
 /// Signals within this time count as one: `timeout` of coreutils signals the process and then its group.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// Longest wait for the log line about ending at once.
-const FINAL_LOG_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// SIGHUP before the service receives signals. It is handled before the settings are read: systemd takes a service that
 /// a hangup ends for one that has ended as it should, and does not restart it.
@@ -88,16 +88,8 @@ impl StopSignals {
 
 /// Ends the process, whatever its other threads do.
 fn exit_immediately() -> ! {
-    // On another thread, as writing to standard error may hang too.
-    let (done, logged) = mpsc::channel::<()>();
-    let log = thread::Builder::new().spawn(move || {
-        warn!("second signal: ending at once");
-        drop(done);
-    });
-    if log.is_ok() {
-        // Returns once the line is written, or after the timeout.
-        let _ = logged.recv_timeout(FINAL_LOG_TIMEOUT);
-    }
+    warn!("second signal: ending at once");
+    telemetry::tracing::flush();
     std::process::exit(EXIT_FORCED)
 }
 

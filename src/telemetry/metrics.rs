@@ -80,7 +80,7 @@ impl Metrics {
         let (check_durations, policy) = (Arc::<CheckDurations>::default(), Arc::<PolicyInfo>::default());
         #[cfg(target_os = "linux")]
         registry.add(Arc::new(super::process::ProcessMetrics));
-        registry.add(Arc::new(super::tracing::LogMetrics));
+        registry.add(Arc::new(super::log_writer::LogMetrics));
         registry.add(Arc::clone(&check_durations) as Arc<dyn Render>);
         registry.add(Arc::clone(&policy) as Arc<dyn Render>);
         registry.gauge(BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);

@@ -2,6 +2,7 @@
 
 pub mod auth;
 pub mod hot_keys;
+mod log_writer;
 mod logfmt;
 pub mod metrics;
 mod names;

@@ -1,19 +1,12 @@
 //! Structured logs on standard error.
 
-use std::{
-    io::{self, Stderr, Write},
-    sync::atomic::{AtomicU64, Ordering},
-};
-
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
-use weir_telemetry::{Render, text::single};
-
-use super::logfmt::Logfmt;
-
-/// Number of lines that could not be written.
-static LOST: AtomicU64 = AtomicU64::new(0);
+use super::{
+    log_writer::{self, QueuedLine},
+    logfmt::Logfmt,
+};
 
 /// The settings of the log.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -72,16 +65,13 @@ impl LogSettings {
     }
 }
 
-/// Sends the logs of this process to standard error from now on.
+/// Sends the logs of this process to standard error from now on. [`flush`] must be called before the process ends.
 ///
 /// # Errors
-/// A message, for an invalid level.
+/// A message, for an invalid level or if no thread can be started.
 pub fn init(settings: &LogSettings) -> Result<(), String> {
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(settings.filter()?)
-        // The subscriber would report a failed write on standard error too, and panic.
-        .log_internal_errors(false)
-        .with_writer(|| Counting(io::stderr()));
+    let logs = tracing_subscriber::fmt().with_env_filter(settings.filter()?).with_writer(|| QueuedLine);
+    log_writer::start().map_err(|error| format!("cannot start the thread that writes the log: {error}"))?;
     match settings.format {
         LogFormat::Text => logs.with_ansi(false).event_format(Logfmt).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
@@ -89,31 +79,9 @@ pub fn init(settings: &LogSettings) -> Result<(), String> {
     Ok(())
 }
 
-/// Standard error, with a count of failed writes: the log may go to a closed pipe or to a full disk.
-struct Counting(Stderr);
-
-impl Write for Counting {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).inspect_err(|error| {
-            if error.kind() != io::ErrorKind::Interrupted {
-                LOST.fetch_add(1, Ordering::Relaxed);
-            }
-        })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-/// The metrics of the log.
-pub(super) struct LogMetrics;
-
-impl Render for LogMetrics {
-    fn render(&self, out: &mut String) {
-        let help = "Log lines lost because standard error could not be written.";
-        single(out, "weir_log_lines_lost_total", "counter", help, LOST.load(Ordering::Relaxed) as f64);
-    }
+/// Waits until the log is written, for at most a second: its reader may have stalled.
+pub fn flush() {
+    log_writer::flush();
 }
 
 #[cfg(test)]

@@ -1,17 +1,20 @@
-//! Contents of the log: start, reloads, resets, and stores that fail or are full; and its logfmt format.
+//! Contents of the log: start, reloads, resets, and stores that fail or are full; its logfmt format; readers that stall.
 
 use std::{
     io::{BufRead, BufReader},
     process::Stdio,
+    time::Duration,
 };
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::timeout};
 use weir::proto::ResetRequest;
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
     support::{
-        Folder, Killed, Server, eventually, eventually_async,
+        Folder, Killed, Server, TIMEOUT, eventually, eventually_async,
         http::Client,
         requests::{check, peek, reset},
         server::Setup,
@@ -163,4 +166,52 @@ fn text_logs_are_logfmt() {
         }
     }
     assert_eq!(messages, ["starting", "policy loaded", "serving"]);
+}
+
+/// Starts a service whose log has stalled so long that lines are lost. Returns it with the number of checks.
+async fn stalled() -> (Server, usize) {
+    let setup = Setup::new().env("WEIR_LOG__LEVEL", "weir::access=debug,info").env("WEIR_SHUTDOWN__DELAY", "200ms");
+    let snapshot = setup.path("snapshot");
+    let server = setup.snapshot(snapshot).policy(&POLICY.replace("domain: api", "")).start();
+    server.stall_log();
+    let client = server.client().await;
+    let mut checks = 0;
+    while server.metric("weir_log_lines_lost_total") == 0.0 {
+        let mut calls = JoinSet::new();
+        for _ in 0..100 {
+            let mut client = client.clone();
+            calls.spawn(async move { client.check(check(&["user", "alex"])).await.expect("an answer") });
+        }
+        timeout(TIMEOUT, calls.join_all()).await.expect("checks are not held up");
+        checks += 100;
+        assert!(checks < 100_000, "no line is lost");
+    }
+    (server, checks)
+}
+
+#[tokio::test]
+async fn a_log_whose_reader_stalls_holds_up_no_check_and_no_shutdown() {
+    let (mut server, _) = stalled().await;
+    assert_eq!(server.get("/readyz").0, 200);
+    server.stop();
+    assert!(server.dir.path().join("snapshot").exists());
+
+    let (mut server, _) = stalled().await;
+    server.signal(Signal::TERM);
+    eventually("it drains", || (server.get("/readyz").0 == 503).then_some(()));
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 4);
+}
+
+#[tokio::test]
+async fn a_log_that_is_read_again_has_all_lines_but_the_counted_ones_in_order() {
+    let (mut server, checks) = stalled().await;
+    let lost = server.metric("weir_log_lines_lost_total") as usize;
+    server.read_log();
+    server.stop();
+    server.wait_for_log("stopped");
+    let answered = server.log_lines("answered");
+    assert_eq!(answered.len() + lost, checks);
+    assert!(answered.is_sorted_by_key(|line| line["timestamp"].as_str().expect("a time")));
 }

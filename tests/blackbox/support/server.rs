@@ -46,6 +46,8 @@ struct Lines {
     ended: bool,
     /// Whether the test has stopped reading the log.
     closed: bool,
+    /// Whether it has stopped, and keeps the pipe open.
+    stalled: bool,
 }
 
 /// The configuration of a service.
@@ -196,6 +198,9 @@ impl Log {
             if lines.closed {
                 break;
             }
+            while lines.stalled {
+                lines = self.grown.wait(lines).unwrap_or_else(PoisonError::into_inner);
+            }
         }
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
         self.grown.notify_all();
@@ -224,6 +229,17 @@ impl Server {
     /// Closes the log after the next line.
     pub fn close_log(&self) {
         self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+    }
+
+    /// Leaves the log open and unread after the next line, until `read_log`.
+    pub fn stall_log(&self) {
+        self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).stalled = true;
+    }
+
+    /// Reads a stalled log again.
+    pub fn read_log(&self) {
+        self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).stalled = false;
+        self.log.grown.notify_all();
     }
 
     /// Returns the log lines so far with this message.
