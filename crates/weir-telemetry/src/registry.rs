@@ -87,10 +87,39 @@ impl Registry {
 }
 
 fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
-    let labels: Vec<_> = labels.iter().map(|(label, value)| Label::new(*label, (*value).to_owned())).collect();
+    // The exporter takes `\\` and `\"` in a value for escaped characters: `a"` and `a\"` would be the same series twice.
+    let labels = labels.iter().map(|(label, value)| Label::new(*label, value.replace('\\', r"\\")));
+    let labels: Vec<_> = labels.collect();
     Key::from_parts(Cow::Borrowed(name), labels)
 }
 
 fn metadata() -> Metadata<'static> {
     Metadata::new(module_path!(), Level::INFO, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_label_value_is_a_series_of_its_own_with_the_escapes_of_prometheus() {
+        let registry = Registry::default();
+        let escapes = [
+            (r#"a""#, r#"a\""#),
+            (r#"a\""#, r#"a\\\""#),
+            (r"e\f", r"e\\f"),
+            (r"e\\f", r"e\\\\f"),
+            ("g\\\nh", r"g\\\nh"),
+            (r"i\n", r"i\\n"),
+            (r"j\", r"j\\"),
+        ];
+        for (value, _) in escapes {
+            registry.counter(("hits_total", "Hits."), &[("key", value)]).increment(1);
+        }
+        let text = registry.render();
+        for (value, escaped) in escapes {
+            let line = format!("hits_total{{key=\"{escaped}\"}} 1");
+            assert_eq!(text.lines().filter(|series| *series == line).count(), 1, "{value:?}: {text}");
+        }
+    }
 }
