@@ -53,6 +53,12 @@ const STREAM_BYTES: usize = 40 << 10;
 /// Bytes that a stream of checks may keep of its largest message, decompressed and compressed, without being counted.
 const STREAM_MESSAGE_BYTES: usize = 2 * LARGE_MESSAGE_BYTES;
 
+/// Bytes of one series with labels of 250 bytes, with its line in the page of a scrape: measured, rounded up.
+const SERIES_BYTES: usize = 5 << 10;
+/// Bytes of one span that waits for the collector: measured, rounded up.
+const SPAN_BYTES: usize = 1536;
+/// Bytes of one hot key, and of one hot limit.
+const HOT_KEY_BYTES: usize = 2 << 10;
 /// Bytes that a replay of the recent checks takes for each of theirs: measured with keys of 30 bytes, rounded up.
 const REPLAY_COPIES: usize = 8;
 
@@ -110,6 +116,7 @@ impl MemoryBound {
             ),
             part("unfinished bodies of rejected HTTP requests", 1, incomplete_calls::max_bytes(0)),
             part("HTTP connections (http.max_connections, and those that end)", open_http, CONNECTION_BYTES),
+            part("series with values of requests (metrics.max_series)", settings.metrics.max_series, SERIES_BYTES),
         ];
         if settings.store.url != StoreUrl::Memory {
             for (what, setting) in [
@@ -152,6 +159,10 @@ impl MemoryBound {
         if http.ui.enabled {
             let what = "recent checks (http.ui.max_traffic_bytes), and a replay of them";
             parts.push(part(what, 1 + REPLAY_COPIES, http.ui.max_traffic_bytes));
+            parts.push(part("hot keys and limits (http.ui.max_hot_keys)", http.ui.max_hot_keys, 2 * HOT_KEY_BYTES));
+        }
+        if settings.tracing.is_on() {
+            parts.push(part("spans to export (tracing.max_queue)", settings.tracing.max_queue, SPAN_BYTES));
         }
         Self(parts)
     }
@@ -221,6 +232,7 @@ mod tests {
             |settings| settings.grpc.max_streams += 1,
             |settings| settings.grpc.max_open_streams += 1,
             |settings| settings.http.max_connections += 1,
+            |settings| settings.metrics.max_series += 1,
             |settings| settings.store.url = "redis://localhost".parse().unwrap(),
             |settings| settings.http.ui.enabled = true,
         ] {
@@ -235,6 +247,15 @@ mod tests {
         };
         let Settings { store, .. } = Settings::default();
         assert_eq!(shared(|settings| settings.store.redis.max_queue += 1), store.redis.pool_size * CHECK_BYTES);
+        let explorer = |max_hot_keys| {
+            let mut settings = Settings::default();
+            (settings.http.ui.enabled, settings.http.ui.max_hot_keys) = (true, max_hot_keys);
+            MemoryBound::of(&settings, None).bytes()
+        };
+        assert_eq!(explorer(11) - explorer(10), 2 * HOT_KEY_BYTES);
+        let Settings { tracing, .. } = Settings::default();
+        let spans = tracing.max_queue * SPAN_BYTES;
+        assert_eq!(shared(|settings| settings.tracing.otlp_endpoint = "http://localhost:4317".into()), spans);
         assert_eq!(shared(|settings| settings.store.redis.charge_after_outage.max_keys += 1), OUTAGE_CHARGE_BYTES);
         let near = store.near_cache.max_entries * REFUSAL_BYTES;
         assert_eq!(shared(|settings| settings.store.near_cache.enabled = true), near);
