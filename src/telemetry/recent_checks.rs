@@ -8,11 +8,11 @@ use std::{
     hash::{BuildHasher, RandomState},
     mem,
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, SystemTime},
 };
 
 use parking_lot::Mutex;
-use weir_core::domain::{Key, Micros, key::END, time::SECOND};
+use weir_core::domain::{Clock, Key, Micros, key::END, time::SECOND};
+use weir_store::SystemClock;
 
 /// The time span of the record.
 const WINDOW: Micros = 300 * SECOND;
@@ -50,6 +50,8 @@ pub struct RecordedCheck {
 /// The checks of the last minutes.
 pub struct RecentChecks {
     hasher: RandomState,
+    /// Continues when the wall clock is set: the ring is in order, and a step would drop all of it at once.
+    clock: SystemClock,
     /// One of 2 to the power of this keys is recorded.
     sample_shift: AtomicU32,
     ring: Mutex<Ring>,
@@ -106,6 +108,7 @@ impl RecentChecks {
         let ring = Ring { max_bytes, bytes: VecDeque::with_capacity(max_bytes) };
         Self {
             hasher: RandomState::new(),
+            clock: SystemClock::new(),
             sample_shift: AtomicU32::new(0),
             ring: Mutex::new(ring),
             reading: Mutex::default(),
@@ -134,7 +137,7 @@ impl RecentChecks {
         // Waits, as a check that was left out would change the decisions of a replay.
         let mut ring = self.ring.lock();
         let sample_shift = self.sample_shift.load(Ordering::Relaxed);
-        let next = ring.push(now(), sample_shift, name, terms);
+        let next = ring.push(self.clock.now(), sample_shift, name, terms);
         if next != sample_shift {
             self.sample_shift.store(next, Ordering::Relaxed);
         }
@@ -151,7 +154,7 @@ impl RecentChecks {
 
     /// Returns the checks of the last minutes, the oldest first, and `n`: the record has one of `n` keys.
     pub fn read(&self) -> (Vec<RecordedCheck>, u64) {
-        let since = now() - WINDOW;
+        let since = self.clock.now() - WINDOW;
         let mut bytes = self.copy();
         let bytes = &*bytes.make_contiguous();
         let records = || Records(bytes).filter(|(head, _)| head.at >= since);
@@ -236,10 +239,6 @@ impl<'r> Iterator for Records<'r> {
     }
 }
 
-fn now() -> Micros {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_micros() as Micros
-}
-
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeSet, ops::Range, thread};
@@ -261,7 +260,7 @@ mod tests {
         let (checks, one_of) = recent.read();
         assert_eq!((checks.len(), one_of, checks[0].terms, checks[1].terms), (2, 1, TERMS, terms));
         assert_eq!((checks[1].key.domain(), checks[1].key.segment(1)), (&b"d"[..], &b"b"[..]));
-        assert!(checks[0].at <= checks[1].at && now() - checks[1].at < WINDOW);
+        assert!(checks[0].at <= checks[1].at && recent.clock.now() - checks[1].at < WINDOW);
     }
 
     #[test]
@@ -325,7 +324,7 @@ mod tests {
         // After the load has dropped.
         let (mut ring, sample_shift) = (recent.ring.lock(), recent.sample_shift.load(Ordering::Relaxed));
         let name = key("calm");
-        let later = |ring: &mut Ring, at| ring.push(now() + at, sample_shift, name.prefix(3), &TERMS);
+        let later = |ring: &mut Ring, at| ring.push(recent.clock.now() + at, sample_shift, name.prefix(3), &TERMS);
         assert_eq!(later(&mut ring, 2 * WINDOW), sample_shift);
         assert_eq!(later(&mut ring, 2 * WINDOW + WINDOW / 2 + 1), sample_shift - 1);
     }
