@@ -16,10 +16,14 @@ mod security;
 mod snapshots;
 mod source;
 mod store_log;
+mod sweep;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, pin::pin, sync::Arc};
 
-use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
+use tokio::{
+    sync::watch,
+    task::{JoinSet, spawn_blocking},
+};
 use tracing::{info, warn};
 use weir_policy::{Loaded, watch::watch as watch_policy};
 use weir_server::{
@@ -66,11 +70,6 @@ use crate::{
 const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
 /// Maximum number of connections of the port of `/metrics` and the probes.
 const MAX_METRICS_CONNECTIONS: usize = 64;
-/// Minimum number of shards swept per tick, of at least 64 in all. Of more than 256 shards a sixteenth is swept, so
-/// that a full sweep takes about three seconds.
-const MIN_SHARDS_PER_TICK: usize = 16;
-/// Interval between ticks of the sweep.
-const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// A service whose parts are wired and whose sockets listen.
 pub struct App {
@@ -305,12 +304,21 @@ impl App {
         if is_shared {
             self.readiness.await_store().await;
         }
-        // So that a ban holds from the first request on, if the store answers.
-        self.overrides.refresh().await;
+        let mut shutdown = pin!(shutdown);
+        tokio::select! {
+            // So that a ban holds from the first request on, if the store answers.
+            () = self.overrides.refresh() => {}
+            () = &mut shutdown => {
+                info!("stopped during startup");
+                // Dropping the workers would block this runtime.
+                let _ = spawn_blocking(|| drop(self)).await;
+                return RunOutcome::Gracefully;
+            }
+        }
         let ports = [Some(self.grpc.start()), Some(self.http.start()), self.metrics.map(Server::start)];
         let mut serving: JoinSet<()> = ports.into_iter().flatten().map(needed).collect();
         let mut background: JoinSet<()> = self.reloads.into_iter().collect();
-        background.spawn(sweep(Arc::clone(&self.limiter)));
+        background.spawn(sweep::run(Arc::clone(&self.limiter)));
         background.spawn(Arc::clone(&self.snapshots).run());
         background.spawn(Arc::clone(&self.replicas).run());
         background.spawn(self.overrides.run());
@@ -345,7 +353,7 @@ impl App {
         }
         self.replicas.finish().await;
         // Joining threads would block this runtime.
-        let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
+        let _ = spawn_blocking(|| self.workers.map(Workers::stop)).await;
         if let Some(shared) = self.limiter.store().shared() {
             shared.shut_down().await;
         }
@@ -382,15 +390,4 @@ fn permits(setting: usize, is_shared: bool, metrics: &ListenerMetrics) -> Concur
 async fn listen(setting: &str, address: &Listen, workers: &Workers) -> Result<Listener, AppError> {
     let wrong = |cause| AppError::Listen { address: format!("{setting} {address}"), cause };
     workers.listen(address).await.map_err(wrong)
-}
-
-async fn sweep(limiter: Arc<Limiter<AnyStore>>) {
-    let store = limiter.store().memory();
-    let shards = store.shard_count();
-    let mut ticks = tokio::time::interval(SWEEP_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        store.sweep((shards / 16).max(MIN_SHARDS_PER_TICK));
-    }
 }

@@ -1,11 +1,11 @@
-//! Starts with a shared store: contradictory settings are rejected in one sentence without secrets, and slow
-//! connections are waited for.
+//! Starts with a shared store: contradictory settings are rejected in one sentence without secrets, slow connections are
+//! waited for, and a start that waits for the store can be stopped.
 
 use std::{fs, time::Duration};
 
 use futures_util::future::join_all;
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
-use weir_test_redis::{Options, Server, free_port};
+use weir_test_redis::{Options, Server, Silent, free_port};
 
 use crate::{
     service::{patient, runtime},
@@ -84,4 +84,17 @@ fn connections_that_are_slower_than_a_check_may_be_open_no_circuit_breaker_later
             assert!(answers.iter().all(Option::is_some), "{answers:?}");
         }
     });
+}
+
+/// The overrides are read before the ports are opened.
+#[test]
+fn a_start_that_waits_for_a_silent_store_is_stopped_by_a_signal() {
+    let store = Silent::start();
+    for runtime in ["per_core", "multi_thread"] {
+        let setup = patient(&store.url()).env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "60s");
+        let mut service = setup.env("WEIR_GRPC__RUNTIME", runtime).policy(&schema(700)).start();
+        service.stop();
+        service.wait_for_log("stopped during startup");
+        assert!(service.log_lines("draining: readiness fails, calls are still served").is_empty());
+    }
 }
