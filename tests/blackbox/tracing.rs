@@ -1,6 +1,12 @@
 //! Spans at a collector: contents, sampling, and an unreachable collector.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    net::TcpListener,
+    sync::mpsc,
+    time::Duration,
+};
 
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
 use tonic::{Code, Request};
@@ -218,6 +224,38 @@ fn spans_are_sent_over_http_where_that_is_configured() {
     let server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &format!("{}/elsewhere", collector.endpoint)).start();
     assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
     server.wait_for_metric("weir_trace_spans_total{result=\"failed\"}", 1.0);
+}
+
+#[test]
+fn failed_requests_over_http_are_logged_with_their_cause() {
+    let endpoint = format!("http://127.0.0.1:{}", free_port());
+    let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__PROTOCOL", "http");
+    let server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &endpoint).start();
+    assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+    let line = server.wait_for_log("a request to the collector failed");
+    assert!(line["error"].as_str().expect("a cause").contains("refused"), "{line}");
+}
+
+/// The collector answers with more than the service reads.
+#[test]
+fn an_accepted_batch_is_sent_once_however_long_the_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+    let (requests, taken) = mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = (requests.send(()), stream.read(&mut [0; 1 << 16]));
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n");
+            let _ = stream.write_all(&[b'a'; 100_000]);
+        }
+    });
+    let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__PROTOCOL", "http");
+    let mut server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &endpoint).start();
+    assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+    server.wait_for_metric("weir_trace_spans_total{result=\"exported\"}", 1.0);
+    server.stop();
+    taken.recv_timeout(Duration::from_secs(1)).expect("the batch");
+    assert!(taken.try_recv().is_err(), "it is not sent again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

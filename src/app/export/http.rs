@@ -1,6 +1,9 @@
 //! OTLP over HTTP: each batch is a request on a connection of its own, as there is about one a second.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use axum::body::{Body, to_bytes};
 use bytes::Bytes;
@@ -11,12 +14,16 @@ use hyper::{
 };
 use opentelemetry_http::{HttpClient, HttpError};
 use tokio::{runtime::Handle, time};
+use tracing::warn;
+use weir_telemetry::{Causes, LogLimit};
 
 use super::dial::Dialer;
 use crate::telemetry::TracingSettings;
 
 /// Maximum size of a collector's response, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// Minimum interval between two log lines about requests that failed.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Default path of the endpoint.
 const PATH: &str = "/v1/traces";
 
@@ -25,6 +32,7 @@ pub(super) struct Sender {
     dialer: Dialer,
     timeout: Duration,
     runtime: Handle,
+    warnings: LogLimit,
 }
 
 impl Sender {
@@ -34,7 +42,8 @@ impl Sender {
     /// As [`Dialer::new`].
     pub(super) fn new(settings: &TracingSettings) -> Result<Self, String> {
         let dialer = Dialer::new(settings, "http/1.1")?;
-        Ok(Self { dialer, timeout: settings.timeout.duration(), runtime: Handle::current() })
+        let warnings = LogLimit::every(LOG_INTERVAL);
+        Ok(Self { dialer, timeout: settings.timeout.duration(), runtime: Handle::current(), warnings })
     }
 }
 
@@ -56,7 +65,15 @@ impl HttpClient for Sender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (dialer, timeout) = (self.dialer.clone(), self.timeout);
         // The exporter's thread has no runtime.
-        self.runtime.spawn(async move { time::timeout(timeout, send(dialer, request)).await? }).await?
+        let sent = self.runtime.spawn(async move { time::timeout(timeout, send(dialer, request)).await? }).await;
+        let sent = sent.unwrap_or_else(|error| Err(error.into()));
+        if let Err(error) = &sent
+            && self.warnings.allows(Instant::now())
+        {
+            // The SDK's own error is "network error", whatever the cause.
+            warn!(error = %Causes(&**error), "a request to the collector failed");
+        }
+        sent
     }
 }
 
@@ -69,7 +86,12 @@ async fn send(dialer: Dialer, request: Request<Bytes>) -> Result<Response<Bytes>
     let (mut sender, connection) = http1::handshake(dialer.connect().await?).await?;
     let answer = async {
         let (head, body) = sender.send_request(Request::from_parts(head, Body::from(body))).await?.into_parts();
-        Ok(Response::from_parts(head, to_bytes(Body::new(body), MAX_ANSWER_BYTES).await?))
+        let body = match to_bytes(Body::new(body), MAX_ANSWER_BYTES).await {
+            // The batch is accepted; after an error the SDK would send it again.
+            Err(_) if head.status.is_success() => Bytes::new(),
+            body => body?,
+        };
+        Ok(Response::from_parts(head, body))
     };
     tokio::pin!(connection, answer);
     tokio::select! {
