@@ -322,7 +322,17 @@ fn silent_tls_connections_are_evicted_first() {
     let series = "weir_tls_handshake_failures_total{listener=\"grpc\",reason=\"evicted\"}";
     eventually("they make room", || (server.metric(series) >= 36.0).then_some(()));
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 3.0);
-    drop(silent);
+    // A warning about evictions, of which there are more each time, hides none about certificates.
+    let stranger = Authority::new("theirs");
+    let theirs = server.dir.path().join("theirs.pem");
+    std::fs::write(&theirs, &stranger.pem).expect("written");
+    let more: Vec<_> = (0..8).map(|_| TcpStream::connect(&server.grpc).expect("connected")).collect();
+    assert_eq!(ask(&format!("https://localhost:{port}"), &["--tls-ca", text(&theirs)]).code, 2);
+    eventually("it is logged", || {
+        let lines = server.log_lines("a TLS handshake failed");
+        lines.iter().any(|line| !line["error"].as_str().unwrap_or_default().starts_with("evicted")).then_some(())
+    });
+    drop((silent, more));
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 0.0);
 }
 

@@ -35,7 +35,11 @@ pub struct Tls {
     handshakes: Arc<Slots>,
     timeout: Duration,
     metrics: TlsMetrics,
-    warnings: LogLimit,
+    /// Of failed handshakes, apart for certificates, which must not be hidden by a flood of evictions.
+    certificate_warnings: LogLimit,
+    eviction_warnings: LogLimit,
+    /// Of closed connections, as a new CA bundle may close all.
+    revocations: LogLimit,
 }
 
 /// The clients that a service identifies by certificates.
@@ -75,7 +79,9 @@ impl Tls {
             handshakes: Slots::new(settings.max_handshakes, usize::MAX),
             timeout: settings.handshake_timeout.duration(),
             metrics,
-            warnings: LogLimit::default(),
+            certificate_warnings: LogLimit::default(),
+            eviction_warnings: LogLimit::default(),
+            revocations: LogLimit::default(),
         }
     }
 
@@ -106,7 +112,12 @@ impl Tls {
     ) {
         let identity = Arc::clone(&certificate.identity);
         let why = certificate.lost(self, clients).await;
-        info!(listener, certificate = %identity, why, "connection closed: the client certificate is no longer accepted");
+        let message = "connection closed: the client certificate is no longer accepted";
+        if self.revocations.allows(Instant::now()) {
+            info!(listener, certificate = %identity, why, "{message}");
+        } else {
+            debug!(listener, certificate = %identity, why, "{message}");
+        }
         self.metrics.revoked.increment(1);
     }
 
@@ -148,7 +159,12 @@ impl Tls {
             }
             Err((reason, error)) => {
                 self.metrics.failed(reason).increment(1);
-                if matches!(reason, "certificate" | "evicted") && self.warnings.allows(Instant::now()) {
+                let warnings = match reason {
+                    "certificate" => Some(&self.certificate_warnings),
+                    "evicted" => Some(&self.eviction_warnings),
+                    _ => None,
+                };
+                if warnings.is_some_and(|warnings| warnings.allows(Instant::now())) {
                     warn!(listener, %error, "a TLS handshake failed");
                 } else {
                     debug!(listener, %error, "a TLS handshake failed");
