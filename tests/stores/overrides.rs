@@ -345,12 +345,37 @@ async fn answers_are_found_under_any_override(url: &str) {
     assert_eq!(left(&mut client, &key[..1]).await, 2, "each is charged once");
 }
 
+/// What was reserved under an override's own period is settled and extended while a more exact one acts on the key.
+async fn an_own_period_is_settled_whichever_override_acts(url: &str) {
+    let service = patient(url).policy(POLICY).start();
+    let mut client = service.client().await;
+    let (key, own) = (["user", "alex"], |text: &str| Change::Limits(text.to_owned()));
+    set(&service, over(&["user", "*"], own("{ fixed_window: { count: 100, period: 30d } }"))).await;
+    let mut free = 100;
+    let another = own("{ fixed_window: { count: 9, period: 7d } }");
+    for change in [Change::Ban(true), Change::Factor(0.5), Change::Unlimited(true), another] {
+        let settled_under = reserve(&mut client, wanted(&key, 10, HOUR)).await.hold;
+        let extended_under = reserve(&mut client, wanted(&key, 10, HOUR)).await.hold;
+        assert_eq!(left(&mut client, &key).await, free - 20);
+        set(&service, over(&key, change.clone())).await;
+        assert_eq!(commit(&mut client, &settled_under, Some(4)).await.expect("it is there"), settled(4, 6, 0));
+        extend(&mut client, &extended_under, 2 * HOUR).await.expect("it is there");
+        assert!(end(&service, &key).await);
+        assert_eq!(left(&mut client, &key).await, free - 14, "{change:?}");
+        assert_eq!(commit(&mut client, &extended_under, Some(3)).await.expect("it is there"), settled(3, 7, 0));
+        free -= 7;
+        assert_eq!(left(&mut client, &key).await, free, "{change:?}");
+    }
+}
+
 #[test]
-fn answers_are_found_under_any_override_in_memory_and_redis() {
+fn reservations_and_answers_are_found_under_any_override_in_memory_and_redis() {
     let redis = Redis::start(Options::socket());
     runtime().block_on(async {
-        answers_are_found_under_any_override("memory").await;
-        answers_are_found_under_any_override(&redis.url()).await;
+        for url in ["memory", &redis.url()] {
+            answers_are_found_under_any_override(url).await;
+            an_own_period_is_settled_whichever_override_acts(url).await;
+        }
     });
 }
 

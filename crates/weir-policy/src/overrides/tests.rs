@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -249,19 +249,30 @@ fn changed_limits_share_no_state() {
 fn with_kept_the_states_that_limits_had_stay_in_the_plan() {
     let other_period = limits("{ fixed_window: { count: 9, period: 1d } }");
     let same_period = limits("{ fixed_window: { count: 9, period: 1h } }");
-    for (change, kept, expected) in [
-        (other_period.clone(), false, &["10", "9", "2"][..]),
-        (other_period, true, &["10", "9", "2", "4"]),
-        (same_period, true, &["10", "9", "2"]),
-        (Change::Unlimited, true, &["10", "4", "2"]),
+    let factor = Change::Factor(0.5);
+    for (changes, kept, expected) in [
+        (&[("user", other_period.clone())][..], false, &["10", "9", "2"][..]),
+        (&[("user", other_period.clone())], true, &["10", "9", "2", "4"]),
+        (&[("user", same_period.clone())], true, &["10", "9", "2"]),
+        (&[("user", Change::Unlimited)], true, &["10", "4", "2"]),
+        (&[("user", other_period.clone()), ("user/alex", Change::Ban)], true, &["10", "9", "2", "4"]),
+        (&[("user/*", other_period.clone()), ("user/alex", Change::Ban)], true, &["10", "9", "2", "4"]),
+        (&[("user", other_period.clone()), ("user/alex", factor.clone())], true, &["20", "8", "4", "9"]),
+        (&[("user/*", other_period.clone()), ("user/alex", factor.clone())], true, &["20", "8", "4", "9"]),
+        (&[("user/*", other_period.clone()), ("user/alex", factor)], false, &["20", "8", "4"]),
+        (&[("user", other_period.clone()), ("user/alex", Change::Unlimited)], true, &["10", "4", "2", "9"]),
+        (&[("user", other_period.clone()), ("user/alex", other_period.clone())], true, &["10", "9", "2", "4"]),
+        (&[("user", other_period), ("user/alex", same_period)], true, &["10", "9", "2", "9"]),
     ] {
         let mut compiled = Overrides::new(Arc::new(ManualClock::new(0)));
-        compiled.put(Arc::new(one("user", change.clone())));
+        changes.iter().for_each(|(pattern, change)| compiled.put(Arc::new(one(pattern, change.clone()))));
         let policy = policy().overridden(compiled);
         let key = Key::new("", &["user", "alex", "trade"]).unwrap();
         let mut levels = policy.domain("").unwrap().levels(&key, 1, 1.0).unwrap();
         policy.overrides().active("", key.segments()).unwrap().change(&mut levels, 1.0, kept);
-        assert_eq!(shown(&levels), expected, "{change:?} {kept}");
+        assert_eq!(shown(&levels), expected, "{changes:?} {kept}");
+        let states: HashSet<_> = levels.iter().map(|level| level.limit.ident()).collect();
+        assert_eq!(states.len(), levels.len(), "each state once: {changes:?} {kept}");
     }
 }
 

@@ -17,6 +17,9 @@ use super::{ANY, CachedOverride, Change, Override};
 
 type Map<K, V> = HashTrieMap<K, V, ArcTK, foldhash::fast::RandomState>;
 
+/// Maximum number of other states of a limit in the plan of a settlement.
+const MAX_OTHER_STATES: usize = 16;
+
 /// The overrides of one policy, in persistent maps: copies share structure, so a change costs the same for many
 /// overrides as for few.
 ///
@@ -40,8 +43,9 @@ struct Node {
     own: Option<Arc<CachedOverride>>,
 }
 
-/// The overrides that act on a key: at most one of each length, the shortest first.
+/// The overrides in force whose patterns match a key.
 pub struct ActiveOverrides<'a> {
+    /// All but bans: the shortest first, of those of one length the most exact last.
     found: SmallVec<[&'a CachedOverride; 4]>,
     ban: Option<&'a CachedOverride>,
     now: Micros,
@@ -91,7 +95,7 @@ impl Overrides {
         copy
     }
 
-    /// Returns the overrides that act on a key now.
+    /// Returns the overrides in force on a key now; `None` if there are none.
     #[inline]
     pub fn active<'k>(
         &self,
@@ -108,9 +112,10 @@ impl Overrides {
         }
         let mut active = ActiveOverrides { found: SmallVec::new(), ban: None, now: Micros::MIN };
         tree.find(segments, self.clock.as_deref()?, &mut active);
-        if active.found.is_empty() {
+        if active.found.is_empty() && active.ban.is_none() {
             return None;
         }
+        active.found.reverse();
         active.found.sort_by_key(|one| one.what.pattern.len());
         Some(active)
     }
@@ -178,9 +183,7 @@ impl<'a> ActiveOverrides<'a> {
         }
         if one.what.change == Change::Ban {
             self.ban = self.ban.or(Some(one));
-        }
-        // A more exact override of this length was found before.
-        if self.found.iter().all(|found| found.what.pattern.len() != one.what.pattern.len()) {
+        } else {
             self.found.push(one);
         }
     }
@@ -193,35 +196,52 @@ impl<'a> ActiveOverrides<'a> {
     }
 
     /// Changes the levels of a request with this factor, and returns the override of the deepest changed level.
-    /// Lifted levels are removed. With `kept` every state of the policy stays in the plan, so that units that are held
-    /// of it can be settled: lifted levels stay, and so does a level whose changed limit has another state, beside the
-    /// changed one.
+    /// Lifted levels are removed. With `kept` every state that may hold units stays in the plan, so that they can be
+    /// settled: lifted levels stay, and beside a level are the other states that its limit has, by the policy and under
+    /// the overrides in force, whichever acts.
     pub fn change(&self, levels: &mut SmallVec<[Level<'a>; 4]>, factor: f64, kept: bool) -> Option<Overridden<'a>> {
-        let (mut deepest, mut originals) = (None, Vec::new());
+        let (mut deepest, mut others) = (None, Vec::new());
         levels.retain(|level| {
-            let (limit, by) = match self.at(level.depth, level.limit) {
-                Applied::Unchanged => return true,
+            let written = kept.then(|| level.clone());
+            let mut stays = true;
+            match self.at(level.depth, level.limit) {
+                Applied::Unchanged => {}
                 Applied::Lifted(by) => {
                     deepest = Some(by);
-                    return kept;
+                    stays = kept;
                 }
-                Applied::Changed(limit, by) => (limit, by),
-            };
-            let Ok(Some(changed)) = level.clone().of_limit(limit).under_factor(factor) else {
-                return true;
-            };
-            let original = std::mem::replace(level, changed);
-            if kept && original.limit.ident() != limit.ident() {
-                originals.push(original);
+                Applied::Changed(limit, by) => {
+                    if let Ok(Some(changed)) = level.clone().of_limit(limit).under_factor(factor) {
+                        (*level, deepest) = (changed, Some(by));
+                    }
+                }
             }
-            deepest = Some(by);
-            true
+            if let Some(written) = written {
+                let limits = self.with_other_states(&written, level.limit).into_iter();
+                let others_of = limits.map(|limit| written.clone().of_limit(limit).under_factor(factor));
+                others.extend(others_of.filter_map(|level| level.ok().flatten()));
+            }
+            stays
         });
-        if !originals.is_empty() {
-            levels.extend(originals);
+        if !others.is_empty() {
+            levels.extend(others);
             levels.sort_by_key(|level| level.depth);
         }
         deepest
+    }
+
+    /// Returns the limits, of the policy and under the overrides in force, whose states a level could have had instead
+    /// of the one of its limit in force.
+    fn with_other_states(&self, written: &Level<'a>, in_force: &Limit) -> SmallVec<[&'a Limit; 4]> {
+        let given = self.found.iter().rev().filter(|one| one.what.pattern.len() <= written.depth.into());
+        let mut others = SmallVec::<[&Limit; 4]>::new();
+        for limit in std::iter::once(written.limit).chain(given.filter_map(|one| one.changed(written.limit))) {
+            let is_new = others.iter().copied().chain([in_force]).all(|known| known.ident() != limit.ident());
+            if is_new && others.len() < MAX_OTHER_STATES {
+                others.push(limit);
+            }
+        }
+        others
     }
 
     /// Whether a limit with another state applies in place of this limit of the policy. `false` for a changed limit.
