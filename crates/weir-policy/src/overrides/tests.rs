@@ -151,6 +151,19 @@ fn a_ban_acts_whatever_else_does() {
 }
 
 #[test]
+fn of_several_bans_the_one_that_lasts_longest_is_answered() {
+    let ban = |pattern, end: Option<Micros>| Override { end, ..one(pattern, Change::Ban) };
+    for (bans, expected) in [
+        ([ban("user/alex", Some(60)), ban("user/alex/trade", None)], "user/alex/trade! None"),
+        ([ban("user/alex", Some(60)), ban("user/*", None)], "user/*! None"),
+        ([ban("user", Some(60)), ban("user/alex", Some(90))], "user/alex! Some(90)"),
+        ([ban("user", None), ban("user/alex", Some(90))], "user! None"),
+    ] {
+        assert_eq!(met(bans.to_vec(), "user/alex/trade", 1.0).1, expected);
+    }
+}
+
+#[test]
 fn an_override_acts_from_its_start_to_its_end() {
     let clock = Arc::new(ManualClock::new(0));
     let ban = Override { start: 10 * SECOND, end: Some(20 * SECOND), ..one("user/alex", Change::Ban) };

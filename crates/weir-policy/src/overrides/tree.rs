@@ -25,7 +25,7 @@ const MAX_OTHER_STATES: usize = 16;
 ///
 /// At each level the override with the longest pattern acts, among those whose pattern is not longer than the prefix
 /// that the limit covers; among patterns of one length the first with an exact segment where the others have [`ANY`].
-/// A ban acts whatever else does.
+/// A ban acts whatever else does; of several the one that lasts longest.
 #[derive(Clone)]
 pub struct Overrides {
     /// The overrides of the default domain, often the only one in use.
@@ -182,13 +182,17 @@ impl<'a> ActiveOverrides<'a> {
             return;
         }
         if one.what.change == Change::Ban {
-            self.ban = self.ban.or(Some(one));
+            let end = |ban: &CachedOverride| ban.what.end.unwrap_or(Micros::MAX);
+            if self.ban.is_none_or(|ban| end(ban) < end(one)) {
+                self.ban = Some(one);
+            }
         } else {
             self.found.push(one);
         }
     }
 
-    /// Returns the refusal, if one of them is a ban.
+    /// Returns the refusal, if one of them is a ban: of several the one that lasts longest, so that a request passes
+    /// after its end.
     pub fn ban(&self) -> Option<Overridden<'a>> {
         let Override { id, reason, end, .. } = &*self.ban?.what;
         let ban = Ban { reason, ends_after: end.map(|end| end - self.now) };
