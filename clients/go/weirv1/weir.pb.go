@@ -2202,6 +2202,7 @@ type CheckResponse struct {
 	// The lowest `limit` of all levels. Not always the binding level's.
 	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The largest cost that would still pass now: the lowest `remaining` of all levels. Of an allowed check the binding level's.
+	// A concurrency limit counts free slots here, of which a request takes one, whatever it costs.
 	Remaining uint64 `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// Refused only: the shortest time after which this same check passes, if no other check charges the key. Rounded up to the
 	// microsecond; with the policy's `retry_jitter` up to that part longer. The longest of all levels, which is the binding level's. Absent if no wait helps.
@@ -2396,7 +2397,7 @@ type LevelResult struct {
 	Allowed bool `protobuf:"varint,4,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	// The most units that it allows at once.
 	Limit uint64 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The largest cost that it would still allow now.
+	// The largest cost that it would still allow now. Of a concurrency limit: the free slots, of which a request takes one.
 	Remaining uint64 `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// Refused only: the shortest time after which it would allow the check.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
