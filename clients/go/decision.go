@@ -74,7 +74,8 @@ type Level struct {
 	Allowed bool
 	// Limit is the most units that it allows at once.
 	Limit uint64
-	// Remaining is the largest cost that it would still allow now.
+	// Remaining is the largest cost that it would still allow now; of a concurrency limit, the free slots, of which a
+	// request takes one.
 	Remaining uint64
 	// RetryAfter is, if refused, the time after which it would allow the check. 0 if allowed, and if no wait helps.
 	RetryAfter time.Duration

@@ -310,7 +310,7 @@ impl App {
             () = self.overrides.refresh() => {}
             () = &mut shutdown => {
                 info!("stopped during startup");
-                // Dropping the workers would block this runtime.
+                // Dropping the span export waits for its thread.
                 let _ = spawn_blocking(|| drop(self)).await;
                 return RunOutcome::Gracefully;
             }

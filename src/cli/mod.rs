@@ -172,7 +172,10 @@ pub fn run() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Failure(message)) => {
-            print_error(format_args!("weir: {message}"));
+            let line = format!("weir: {message}");
+            if !telemetry::tracing::end_with(&line) {
+                print_error(line);
+            }
             ExitCode::from(2)
         }
     }

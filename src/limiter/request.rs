@@ -68,8 +68,8 @@ impl<'n> Request<'n> {
     }
 
     /// Adds to `levels`, which must be empty, the limits that the request meets under the policy and its overrides,
-    /// root first. With `keep_removed`, limits that an override removes, or whose state it replaces, stay, so that
-    /// reservations can settle them. Returns the effect of a refusal by one limit on the others, and the override that
+    /// root first. With `keep_removed`, limits that an override removes stay, beside the states that overrides in
+    /// force give or replace, so that reservations can settle them. Returns the effect of a refusal by one limit on the others, and the override that
     /// acts on the request.
     #[inline]
     pub(super) fn resolve<'a>(

@@ -9,7 +9,7 @@ use weir_core::{
     domain::{Charge, Decision, Key, key::domain_name},
     plan::Level,
 };
-use weir_policy::{Domain, Policy, tree::DEFAULT_ANCHOR};
+use weir_policy::{Domain, Policy, overrides::Applied, tree::DEFAULT_ANCHOR};
 use weir_store::{
     AnyStore, Failure, StoreError,
     scan::{Page, Scan, ScanError, Stored, Wanted},
@@ -107,7 +107,13 @@ impl Limiter<AnyStore> {
         let request = preview_request(domain, key);
         let is_stored = |name: &[u8]| states.iter().any(|(_, state)| state.name == *name);
         let levels = domain.map(|domain| levels(&handle.policy, domain, &request, is_stored)).unwrap_or_default();
+        let written = domain.and_then(|domain| request.levels(domain).ok()).unwrap_or_default();
         let active = handle.policy.overrides().active(&request.domain, key.segments());
+        // The effect of the overrides on the policy's limit of a level.
+        let effect = |level: &Level<'_>| {
+            let own = written.iter().find(|own| (own.depth, own.limit.index) == (level.depth, level.limit.index))?;
+            Some((own.limit, active.as_ref().map_or(Applied::Unchanged, |active| active.at(own.depth, own.limit))))
+        };
         let mut plan = plan_in(domain, levels, Charge::Independent, None);
         (plan.dry_run, plan.is_preview) = (true, true);
         let decisions = match self.store.stored_verdict(&plan).await {
@@ -122,7 +128,7 @@ impl Limiter<AnyStore> {
         let stored = states.iter().filter_map(|(key, state)| {
             let ident = &state.name[key.prefix(key.depth()).len()..];
             let found = known.iter().find(|(level, _)| level.limit.ident() == ident).map(|(level, decision)| {
-                let is_lifted = active.as_ref().is_some_and(|active| active.lifts(level.depth, level.limit));
+                let is_lifted = matches!(effect(level), Some((_, Applied::Lifted(_))));
                 let shadow = level.limit.shadow || is_shadow || is_lifted;
                 (*level, Usage { decision: *decision, shadow, outstanding: state.outstanding() })
             });
@@ -130,9 +136,14 @@ impl Limiter<AnyStore> {
             if found.as_ref().is_some_and(|(_, usage)| is_over(usage)) {
                 return None;
             }
-            // The state that an override of another period replaces limits nothing: listed as of no limit of the policy.
-            let is_replaced =
-                |level: &Level<'_>| active.as_ref().is_some_and(|active| active.replaces(level.depth, level.limit));
+            // Only one state of a limit that overrides gave several limits anything: the others are listed as of no limit
+            // of the policy.
+            let is_replaced = |level: &Level<'_>| {
+                effect(level).is_some_and(|(written, effect)| {
+                    let in_force = if let Applied::Changed(limit, _) = effect { limit } else { written };
+                    level.limit.ident() != in_force.ident()
+                })
+            };
             let found = found.filter(|(level, _)| !is_replaced(level));
             let limit = found.map_or_else(|| unknown_limit(ident), |(level, _)| level.limit.name.clone());
             let usage = found.map(|(_, usage)| usage);

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write},
     mem,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Duration,
 };
@@ -16,6 +16,8 @@ const MAX_WAITING_BYTES: usize = 1 << 20;
 /// Maximum wait for the last lines when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Whether the thread was started.
+static STARTED: AtomicBool = AtomicBool::new(false);
 /// Number of lines that were lost.
 static LOST: AtomicU64 = AtomicU64::new(0);
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { lines: Vec::new(), is_writing: false });
@@ -32,7 +34,18 @@ struct Queue {
 /// Starts the thread that writes the lines.
 pub(super) fn start() -> io::Result<()> {
     thread::Builder::new().name("weir-log".to_owned()).spawn(write_lines)?;
+    STARTED.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// Writes a last line after all others, and waits for them. Returns `false` if there is no log.
+pub(super) fn end_with(line: &str) -> bool {
+    let started = STARTED.load(Ordering::Relaxed);
+    if started {
+        let _ = QueuedLine.write(format!("{line}\n").as_bytes());
+        flush();
+    }
+    started
 }
 
 fn write_lines() {
@@ -59,7 +72,7 @@ pub(super) fn flush() {
     CHANGED.wait_while_for(&mut QUEUE.lock(), is_unfinished, FLUSH_TIMEOUT);
 }
 
-/// Appends each line, which is written at once, to the queue.
+/// Appends each line to the queue. The subscriber passes one whole line per call.
 pub(super) struct QueuedLine;
 
 impl Write for QueuedLine {

@@ -1,6 +1,9 @@
 //! Structured logs on standard error.
 
+use std::{panic, thread};
+
 use serde::{Deserialize, Serialize};
+use tracing::error;
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use super::{
@@ -76,7 +79,22 @@ pub fn init(settings: &LogSettings) -> Result<(), String> {
         LogFormat::Text => logs.with_ansi(false).event_format(Logfmt).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
+    // The default hook writes to standard error itself, which blocks the thread while its reader stalls.
+    panic::set_hook(Box::new(|panic| {
+        let current = thread::current();
+        error!(thread = current.name(), "{panic}");
+        if current.name() == Some("main") {
+            // The process ends next.
+            flush();
+        }
+    }));
     Ok(())
+}
+
+/// Writes a last line to standard error, behind the log, and waits for at most a second. Returns `false` if [`init`]
+/// has not started the log.
+pub fn end_with(line: &str) -> bool {
+    log_writer::end_with(line)
 }
 
 /// Waits until the log is written, for at most a second: its reader may have stalled.

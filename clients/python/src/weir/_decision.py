@@ -45,7 +45,8 @@ class Level:
         shadow: whether it is a shadow limit (dry run), which never refuses.
         allowed: whether this limit alone allows the check.
         limit: the most units that it allows at once.
-        remaining: the largest cost that it would still allow now.
+        remaining: the largest cost that it would still allow now; of a concurrency limit, the free slots, of which a
+            request takes one.
         reset_after: the time until it is full again.
         wait: how much later an allowed request must start.
         never: whether the check is refused and no wait helps.

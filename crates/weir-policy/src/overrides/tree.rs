@@ -221,7 +221,7 @@ impl<'a> ActiveOverrides<'a> {
                 }
             }
             if let Some(written) = written {
-                let limits = self.with_other_states(&written, level.limit).into_iter();
+                let limits = self.other_states(&written, level.limit).into_iter();
                 let others_of = limits.map(|limit| written.clone().of_limit(limit).under_factor(factor));
                 others.extend(others_of.filter_map(|level| level.ok().flatten()));
             }
@@ -236,27 +236,16 @@ impl<'a> ActiveOverrides<'a> {
 
     /// Returns the limits, of the policy and under the overrides in force, whose states a level could have had instead
     /// of the one of its limit in force.
-    fn with_other_states(&self, written: &Level<'a>, in_force: &Limit) -> SmallVec<[&'a Limit; 4]> {
-        let given = self.found.iter().rev().filter(|one| one.what.pattern.len() <= written.depth.into());
+    fn other_states(&self, written: &Level<'a>, in_force: &Limit) -> SmallVec<[&'a Limit; 4]> {
+        let matching = self.found.iter().rev().filter(|one| one.what.pattern.len() <= written.depth.into());
         let mut others = SmallVec::<[&Limit; 4]>::new();
-        for limit in std::iter::once(written.limit).chain(given.filter_map(|one| one.changed(written.limit))) {
+        for limit in std::iter::once(written.limit).chain(matching.filter_map(|one| one.changed(written.limit))) {
             let is_new = others.iter().copied().chain([in_force]).all(|known| known.ident() != limit.ident());
             if is_new && others.len() < MAX_OTHER_STATES {
                 others.push(limit);
             }
         }
         others
-    }
-
-    /// Whether a limit with another state applies in place of this limit of the policy. `false` for a changed limit.
-    pub fn replaces(&self, depth: u8, limit: &Limit) -> bool {
-        // A changed limit has the index of the original, under which it is cached.
-        matches!(self.at(depth, limit), Applied::Changed(changed, _) if changed.ident() != limit.ident())
-    }
-
-    /// Whether this limit of the policy does not apply.
-    pub fn lifts(&self, depth: u8, limit: &Limit) -> bool {
-        matches!(self.at(depth, limit), Applied::Lifted(_))
     }
 
     /// Returns the effect on a limit of the policy that covers `depth` segments.

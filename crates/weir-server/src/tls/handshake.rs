@@ -35,10 +35,10 @@ pub struct Tls {
     handshakes: Arc<Slots>,
     timeout: Duration,
     metrics: TlsMetrics,
-    /// Of failed handshakes, apart for certificates, which must not be hidden by a flood of evictions.
+    /// Limits warnings about certificates: apart, so that a flood of evictions hides none.
     certificate_warnings: LogLimit,
     eviction_warnings: LogLimit,
-    /// Of closed connections, as a new CA bundle may close all.
+    /// Limits lines about closed connections: a new CA bundle may close all.
     revocations: LogLimit,
 }
 
