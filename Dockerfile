@@ -4,7 +4,7 @@
 #   docker build -t weir .
 #   docker run --read-only --cap-drop ALL -p 127.0.0.1:8081:8081 -p 127.0.0.1:8080:8080 -v ./limits:/etc/weir/limits:ro weir
 #
-# More in docs/deploying.md. Any base image works whose C library is not older than that of the build.
+# More in docs/deploying.md. Any base image works whose C library is not older than the build's.
 ARG BUILD_BASE=docker.io/library/rust:1.95-slim-bookworm
 ARG BASE=gcr.io/distroless/cc-debian12
 
@@ -24,7 +24,7 @@ ARG OPTIMIZED=
 RUN if [ "$OPTIMIZED" = yes ]; then \
         apt-get update -q && apt-get install -q -y --no-install-recommends curl redis-server && rustup component add llvm-tools; \
     fi
-# The dependencies are a layer of their own, cached until they change.
+# The dependencies are a separate layer, cached until they change.
 COPY --from=manifests /src .
 RUN if [ "$OPTIMIZED" != yes ]; then cargo build --locked --release --bin weir; fi
 COPY . .
