@@ -1,4 +1,4 @@
-//! A nested limit over a hash map: a user may send 3 requests at once, and 2 of each action.
+//! A nested limit over a hash map: a user may send a burst of 3 requests, and 2 of each action.
 
 use std::collections::HashMap;
 

@@ -1,13 +1,14 @@
-//! Consecutive windows, aligned to the epoch or to a key's phase: where they begin, and the units used of one.
+//! Consecutive windows, aligned to the epoch or to a key's phase: where they start, and the units
+//! used of one.
 //!
 //! `aligned.lua` is the same in Lua.
 
 use super::state::{EncodedState, moment, whole};
 use crate::domain::Micros;
 
-/// Number of edges of calendar windows that the Lua half receives: those of the window around the replica's present
-/// time, of two before it and of three after it. So clocks may differ by a day, and a reservation may end a day
-/// later.
+/// Number of edges of calendar windows that the Lua half receives: the edges of the window around
+/// the replica's present time, of two windows before it and of three after it. So clocks may differ
+/// by a day, and a reservation may end a day later.
 pub const EDGES: usize = 7;
 
 /// Returns the start of the window around `now`.
@@ -26,8 +27,9 @@ pub struct Window<const MIN: i64, const MAX: i64> {
 }
 
 impl<const MIN: i64, const MAX: i64> Window<MIN, MAX> {
-    /// Returns the window to count in. A window with units used stays in force until its end, even before it begins
-    /// (the clock stepped back) and even if the phase has changed since. Otherwise it is the window around `now`.
+    /// Returns the window to count in. A window with units used stays current until its end, even
+    /// before it starts (the clock stepped back) and even if the phase has changed since. Otherwise
+    /// it is the window around `now`.
     #[inline]
     pub(crate) fn at(state: Option<&Self>, now: Micros, period: Micros, phase: Micros) -> Self {
         match state {

@@ -16,9 +16,9 @@ pub struct Entry {
     /// Returns the parameters in that order, with their forms.
     pub parameters: fn() -> Vec<Parameter>,
     /// Example parameters, as a file would write them, for the manual, the properties, tests of stores and benches.
-    /// The first has about ten units at once and one a second. The others include the bounds of exactness, one whose
-    /// states expire after half a second to two, and two of 100 to 700 units of which none comes back for hours (two,
-    /// as the windows of one may end now).
+    /// The first has a burst of about ten units and one unit a second. The others include the
+    /// bounds of exactness, one whose states expire after half a second to two, and two of 100 to
+    /// 700 units that refill only after hours (two, as the windows of one may end now).
     pub examples: &'static [&'static [(&'static str, &'static str)]],
     /// Parses the parameters; the error names the first field that is missing, unreadable or out of bounds.
     pub parse: fn(&FileParams<'_>, &Bounds) -> Result<Params, ParamError>,
@@ -39,7 +39,7 @@ pub const LUA_PRELUDE: [(&str, &str); 7] = [
     ("sliding.lua", include_str!("sliding.lua")),
 ];
 
-/// Returns the algorithms that limit what is charged over time: all but [`concurrency`](super::concurrency).
+/// Returns the algorithms that limit units over time: all but [`concurrency`](super::concurrency).
 pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {
     LIST.iter().filter(|entry| entry.name != "concurrency")
 }

@@ -52,7 +52,7 @@ pub(crate) trait Kind {
     /// Returns the number for the Lua half.
     fn number(value: Self::Value) -> f64;
 
-    /// Returns the range in words if the value is outside. By default there is no range.
+    /// Returns the range as text if the value is outside. By default there is no range.
     fn beyond(_value: Self::Value, _bounds: &Bounds) -> Option<String> {
         None
     }

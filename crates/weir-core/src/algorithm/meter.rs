@@ -12,18 +12,19 @@ use crate::domain::{Decision, Micros, StepInput};
 /// A limit of the GCRA family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter {
-    /// Maximum units at once.
+    /// Maximum units in a burst.
     pub(crate) limit: u64,
     /// The time that one unit takes.
     pub(crate) rate: Rate,
     /// The time that `limit` units take.
     pub(crate) depth: Span,
-    /// The signature of its own arrival times, and the furthest that counts of others.
+    /// The signature of its own arrival times, and the furthest arrival time that counts of other
+    /// limits.
     pub(crate) reach: Reach,
 }
 
 impl Meter {
-    /// Creates a meter of `limit` units at once, then `rate`.
+    /// Creates a meter of a burst of `limit` units, then `rate`.
     pub fn new(limit: u64, rate: Rate) -> Self {
         let depth = rate.span(limit);
         Self {
@@ -34,10 +35,10 @@ impl Meter {
         }
     }
 
-    /// Creates a meter of `limit` units at once, then `count` per `period`.
+    /// Creates a meter of a burst of `limit` units, then `count` per `period`.
     ///
     /// # Errors
-    /// [`ParamError`] names `field`, where `limit` comes from, when that is too much to stay exact.
+    /// [`ParamError`] names `field`, the source of `limit`, if `limit` is too large to stay exact.
     pub(crate) fn checked(field: &str, limit: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
         let rate = Rate::new(count, period);
         check_span(field, limit, rate)?;

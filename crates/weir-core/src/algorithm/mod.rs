@@ -95,8 +95,8 @@ pub trait Algorithm: Sized {
         checked(self.fields().scaled(factor), &Bounds { max_period: MAX_PERIOD })
     }
 
-    /// Returns the limit with at least the reach of another one, from which a request's factor makes it differ: what was
-    /// charged under the other one to their common state is not cut.
+    /// Returns the limit with at least the reach of another one, which differs by a request's
+    /// factor: units that were charged under the other one to their common state are not cut.
     #[must_use]
     fn reaching(self, _other: &Self) -> Self {
         self
@@ -140,11 +140,11 @@ pub trait Algorithm: Sized {
         None
     }
 
-    /// Returns the window of the limit from a client's point of view: the time in which `limit` units come back at
-    /// the sustained rate. Rounded up; at least 1 µs.
+    /// Returns the window of the limit from a client's point of view: the time in which `limit`
+    /// units refill at the sustained rate. Rounded up; at least 1 µs.
     fn window(&self) -> Micros;
 
-    /// Returns the most that it admits in any span of time, at any costs; `None` if there is no such bound.
+    /// Returns the most units admitted in any span of time, at any costs; `None` if unbounded.
     fn rate_bound(&self) -> Option<RateBound> {
         None
     }

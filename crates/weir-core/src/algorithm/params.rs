@@ -17,7 +17,7 @@ const MAX_PARTS: u128 = 1 << 53;
 /// Why units of a limit that charges refused requests cannot be held.
 pub(crate) const CHARGES_DENIED: &str = "it charges refused requests, which a holder does not report";
 /// Why units of a limit that lets requests wait cannot be held.
-pub(crate) const SHAPES: &str = "a request may pass with a wait, and only the store can tell which one";
+pub(crate) const SHAPES: &str = "some requests pass with a wait, and only the store knows which ones";
 
 /// The service's own bounds on limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Default for Bounds {
 pub struct ParamError {
     /// The invalid parameter, as named in files and messages.
     pub field: String,
-    /// A sentence that names the parameter and what is wrong.
+    /// A sentence that names the parameter and the problem.
     pub reason: String,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn check_span(field: &str, units: u64, rate: Rate) -> Result<(), Para
     if rate.span(units).ceil() > MAX_DEPTH {
         return Err(ParamError::new(
             field,
-            format!("{field} would take over 2^50 us (35 years) to come back at this rate"),
+            format!("{field} would take over 2^50 us (35 years) to refill at this rate"),
         ));
     }
     if u128::from(units) * rate.den() as u128 >= MAX_PARTS {

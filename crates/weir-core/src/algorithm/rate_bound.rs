@@ -1,5 +1,5 @@
-//! The most that a limit admits in any span of time, which determines whether another limit beside it can ever
-//! refuse.
+//! The most units that a limit admits in any span of time, which determines whether another limit
+//! on the same key can ever refuse.
 
 use super::Params;
 use crate::domain::Micros;
@@ -7,9 +7,9 @@ use crate::domain::Micros;
 /// The most that a limit admits, with requests of any cost and without refunds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateBound {
-    /// `burst` units at once, and `count` per `period`.
+    /// A burst of `burst` units, and `count` per `period`.
     Metered {
-        /// Units at once.
+        /// Units in a burst.
         burst: u64,
         /// Units per period.
         count: u64,
@@ -29,7 +29,7 @@ pub enum RateBound {
         count: u64,
         /// The period.
         period: Micros,
-        /// Whether periods begin at multiples since the epoch, for every key.
+        /// Whether periods start at multiples since the epoch, for every key.
         is_on_clock: bool,
     },
 }
@@ -52,7 +52,7 @@ impl RateBound {
                 let (own_burst, own_count, own_period) = match self {
                     Metered { burst, count, period } => (burst, count, period),
                     Sliding { count, period } => (count, count, period),
-                    // The end of one window and the beginning of the next.
+                    // The end of one window and the start of the next.
                     Windowed { count, period, .. } => (2 * count, count, period),
                 };
                 own_burst <= burst && product(own_count, period) <= product(count, own_period)

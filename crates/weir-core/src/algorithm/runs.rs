@@ -1,7 +1,7 @@
 //! Units by the time at which they were spent: runs of a mark and the units that were spent at it, the oldest first.
 //!
-//! A mark is an integer that grows with time, in whatever steps the limit counts. `runs.lua` reads and writes the
-//! same numbers in Lua; `sliding` decides by them.
+//! A mark is an integer that grows with time, in the limit's own steps. `runs.lua` reads and writes
+//! the same numbers in Lua; `sliding` decides by them.
 
 use super::state::{EncodedState, MAX_WHOLE, whole};
 use crate::domain::time::MAX_MOMENT;

@@ -35,7 +35,7 @@ local function span_ceil(i, n)
   return i
 end
 
--- Returns the most units that fit into a room, at most `most`.
+-- Returns the most units that fit into a time span, at most `most`.
 local function span_units(ri, rn, whole, part, den, most)
   if ri < 0 then return 0 end
   if part == 0 then return min(floor(ri / whole), most) end

@@ -14,8 +14,8 @@ pub struct Rate {
     pub(super) den: i64,
 }
 
-/// An exact moment or duration: `micros + num / den` µs, with `0 <= num < den`. The denominator is that of the rate
-/// that it is used with.
+/// An exact moment or duration: `micros + num / den` µs, with `0 <= num < den`. It has the
+/// denominator of the rate that it is used with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     /// Whole microseconds, rounded down.
@@ -79,7 +79,8 @@ impl Rate {
         Span { micros: a.micros - b.micros - borrow, num: num + borrow * self.den }
     }
 
-    /// Returns the most units that fit into `room`, at most `max`; 0 if `room` is negative.
+    /// Returns the most units that fit into the time `room`, at most `max`; 0 if `room` is
+    /// negative.
     ///
     /// A floating-point guess, exact to one unit below 2^52, then corrected by [`Rate::span`].
     pub(crate) fn units_within(self, room: Span, max: u64) -> u64 {

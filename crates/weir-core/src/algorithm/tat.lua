@@ -1,7 +1,7 @@
 -- The theoretical arrival time, as in tat.rs and meter.rs. A meter is {most, whole, part, den, depth micros, depth num,
 -- maker, furthest micros, furthest num}. A state is {micros, num, maker}, or that and {whole, part, den, furthest micros,
--- furthest num} (all 0: unknown) and {until} of each of several limits, the one that wrote it first. The lower 32 bits of
--- a maker, less one, are those of the limit.
+-- furthest num} (all 0: unknown) and {until} of each of several limits, the one that wrote it
+-- first. The lower 32 bits of a maker, less one, identify the limit.
 
 -- Returns the limit's arrival time in a state, and whether it was clamped.
 local function tat_read(s, now, maker, fi, fn, den)
@@ -83,14 +83,14 @@ local function tat_step_beside(step, p, s, now, cost, max_wait, maker, fi, fn, w
   return answer, tat_write(s, next_state, answer[1] == 1 and cost or 0, now, fi, fn, whole, part, den)
 end
 
--- `ri, rn` is the room that is left, `ti, tn` the arrival time.
+-- `ri, rn` is the time left before the furthest arrival time, `ti, tn` the arrival time.
 local function tat_answer(p, allowed, retry, ri, rn, ti, tn, now)
   local remaining = span_units(ri, rn, p[2], p[3], p[4], p[1])
   if tn > 0 then ti = ti + 1 end
   return {allowed, p[1], remaining, retry, ti - now, 0, (allowed == 0 and retry < 0) and 1 or 0}
 end
 
--- Returns the room at the arrival time `ti, tn`.
+-- Returns the time left at the arrival time `ti, tn`.
 local function tat_room(p, ti, tn, now)
   local ri, rn = span_sub(p[5], p[6], ti, tn, p[4])
   return ri + now, rn

@@ -12,12 +12,13 @@ use crate::domain::{Decision, Micros, StepInput, time::SECOND};
 /// Maximum number of other limits whose arrival times a state keeps.
 const MAX_OTHERS: usize = 3;
 
-/// Time for which it keeps them once their own units have come back. Without its own, a limit would take over that of
-/// another one, by which it may be used up.
+/// Time for which it keeps them once their own units have refilled. Without its own arrival time, a
+/// limit would adopt another one's, which may already exhaust it.
 const KEPT_PASSED: Micros = 3_600 * SECOND;
 
-/// The theoretical arrival times of a key: that of the limit that wrote the state, and those of others that wrote it
-/// before. So limits that are in force together, as during a rollout, each admit no more than they would alone.
+/// The theoretical arrival times of a key, for the limit that wrote the state and others that wrote
+/// it before. So limits that are applied together, as during a rollout, each admit no more than
+/// they would alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tat(Repr);
 
@@ -26,7 +27,7 @@ pub struct Tat(Repr);
 enum Repr {
     /// The arrival time of one limit, as in [`Arrival`].
     One { num: u32, micros: Micros, maker: u64 },
-    /// The arrival time of the limit that wrote the state, then those of others, the latest first.
+    /// The arrival time of the limit that wrote the state, then of others, the latest first.
     Several(Box<[Arrival]>),
 }
 
@@ -41,7 +42,8 @@ struct Arrival {
     /// Its rate and its furthest, by which others charge it; `None` if it has not written the state since there are
     /// others.
     terms: Option<(Rate, Span)>,
-    /// Until when it is kept beside others, whatever they charge: until its own units have come back, and an hour.
+    /// Until when it is kept with others, regardless of their charges: an hour after its own units
+    /// have refilled.
     until: Micros,
 }
 
@@ -95,7 +97,7 @@ impl Tat {
         }
     }
 
-    /// Returns the arrival time of the limit that wrote the state, and those of the others.
+    /// Returns the arrival time of the limit that wrote the state, and of the others.
     fn arrivals(&self) -> (Arrival, &[Arrival]) {
         match &self.0 {
             Repr::One { num, micros, maker } => {
@@ -187,7 +189,8 @@ impl Reach {
         Tat(Repr::One { micros: at.micros, num: at.num as u32, maker: self.maker })
     }
 
-    /// Returns the arrival time of a state of this limit alone; `None` if it is not that of exactly this limit.
+    /// Returns the arrival time of a state of this limit alone; `None` if exactly this limit did
+    /// not write it.
     #[inline]
     fn read_alone(&self, tat: &Tat, rate: Rate) -> Option<Span> {
         match tat.0 {
@@ -199,8 +202,9 @@ impl Reach {
     }
 
     /// Returns the limit's arrival time in any state, and whether it was clamped. Its own counts as it is, if others have
-    /// charged it. Otherwise the furthest of the others counts too, at most as far as this limit could have made it. What
-    /// another limit made, or the same one under another factor, has its fraction rounded up.
+    /// charged it. Otherwise the furthest of the others counts too, at most as far as this limit
+    /// could have made it. An arrival time of another limit, or of the same one under another
+    /// factor, has its fraction rounded up.
     pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
         let (latest, others) = tat.arrivals();
         let all = || [&latest].into_iter().chain(others);
@@ -237,7 +241,7 @@ impl Reach {
         let own = Arrival { terms: Some((rate, self.furthest)), until, ..own };
         let mut all: Vec<_> = [own].into_iter().chain(others).collect();
         if all.len() > 1 + MAX_OTHERS {
-            // The one whose loss makes the least room.
+            // The one whose loss admits the fewest units.
             let nearest = (1..all.len()).fold(1, |least, at| if all[at].until < all[least].until { at } else { least });
             all.remove(nearest);
         }

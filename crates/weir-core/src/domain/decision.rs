@@ -8,7 +8,7 @@ use super::time::Micros;
 pub struct Decision {
     /// Whether this limit lets the request pass.
     pub allowed: bool,
-    /// The most units that pass at once.
+    /// The most units that pass in a burst.
     pub limit: u64,
     /// The largest cost that would pass now, after this decision's charge.
     pub remaining: u64,
@@ -27,7 +27,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Creates a decision that allows the request at once.
+    /// Creates a decision that allows the request immediately.
     pub fn pass(limit: u64, remaining: u64, reset_after: Micros) -> Self {
         let (retry_after, next_after) = (None, None);
         Self { allowed: true, limit, remaining, retry_after, next_after, reset_after, wait: 0, never: false }

@@ -67,7 +67,7 @@ const UNITS: [(&str, Micros); 6] =
 /// Parses a duration as written in files and flags: `500us`, `250ms`, `60s`, `5m`, `1h`, `1d`, or whole seconds.
 ///
 /// # Errors
-/// A sentence that says what is wrong, for a text of another form or one that is beyond 2^53 µs.
+/// A sentence that describes the problem, for a text of another form or a duration beyond 2^53 µs.
 pub fn parse_duration(text: &str) -> Result<Micros, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

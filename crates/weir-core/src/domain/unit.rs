@@ -13,7 +13,7 @@ pub enum Unit {
     Hour,
     /// 24 hours.
     Day,
-    /// 7 days. Weeks since the epoch begin on Thursdays.
+    /// 7 days. Weeks since the epoch start on Thursdays.
     Week,
     /// 30 days.
     Month,

@@ -17,7 +17,7 @@ pub trait Ledgers: States {
     /// Puts a ledger back. One without holds need not be stored.
     fn put_ledger(&mut self, index: usize, ledger: Ledger);
 
-    /// Makes room for one more state by any means: its units were held and are settled.
+    /// Makes space for one more state by any means: its units were held and are settled.
     fn force_room(&mut self) {}
 
     /// Sets the expiry of a level's ledger to `reset_after` from now, in stores that expire by time.
@@ -45,8 +45,8 @@ pub fn expire(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros) {
     }
 }
 
-/// Settles the renewal, decides the plan, and grants what the renewal wants as far as that is free, on all levels or
-/// on none. The plan must be [`Plan::is_holdable`].
+/// Settles the renewal, decides the plan, and grants the wanted units as far as they are free, on
+/// all levels or on none. The plan must be [`Plan::is_holdable`].
 pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> (Decisions, Grant) {
     expire(plan, states, now);
     let (kind, has_settled) = settle(plan, states, now, renewal);
@@ -82,8 +82,8 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
             }
         }
     };
-    // A state may have been charged under a factor, for a longer time than the limit itself would keep it. A level may
-    // have settled what the first one knew already.
+    // A state may have been charged under a factor, for a longer time than the limit itself would
+    // keep it. A level may have settled units that the first one had settled before.
     if has_settled || grant.settled.granted > 0 {
         (0..plan.levels().len()).for_each(|index| remember(plan, states, index, now));
     }
@@ -91,7 +91,7 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
 }
 
 /// Settles the renewal on all levels. They are renewed together, so the result of the first applies to all, unless
-/// one of them was full when the hold began. Returns also whether any ledger has changed.
+/// one of them was full when the hold started. Returns also whether any ledger has changed.
 fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> (RenewalKind, bool) {
     let (mut first, mut has_settled) = (None, false);
     for index in 0..plan.levels().len() {
@@ -108,7 +108,8 @@ fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Ren
     (first.unwrap_or(RenewalKind::Stale), has_settled)
 }
 
-/// Grants at most a share of what is free, to leave units for later requests, but at least one unit if any is free.
+/// Grants at most a share of the free units, to leave units for later requests, but at least one if
+/// any is free.
 fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, renewal: &Renewal) -> u64 {
     if free.min(renewal.want) == 0 {
         return 0;
@@ -136,8 +137,8 @@ pub(super) fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize,
     states.keep_ledger(index, reset_after);
 }
 
-/// Returns the time until time alone makes room, on levels where only a reset or a refund could make it earlier. At
-/// most the TTL of the hold, within which these take effect.
+/// Returns the time until units become free without a reset or a refund, on levels where only these
+/// could free them earlier. At most the TTL of the hold, within which these take effect.
 fn refused_for(states: &mut impl Ledgers, decisions: &Decisions, renewal: &Renewal) -> Micros {
     let mut longest = 0;
     for (index, decision) in decisions.iter().enumerate() {

@@ -7,8 +7,8 @@ use std::sync::atomic::{
 
 use crate::domain::Micros;
 
-/// Units that may be spent until a deadline. Spending takes no lock and allocates nothing. Times are those of the
-/// holder's monotonic clock.
+/// Units that may be spent until a deadline. Spending takes no lock and allocates nothing. Times
+/// are of the holder's monotonic clock.
 #[derive(Debug)]
 pub struct Balance {
     units: AtomicI64,

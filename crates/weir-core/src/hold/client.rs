@@ -20,7 +20,7 @@ pub struct LeaseRequest {
     pub lease: u64,
     /// The number of the request within the lease.
     pub sequence: u64,
-    /// Units spent since the lease began.
+    /// Units spent since the lease started.
     pub spent: u64,
     /// Units kept.
     pub kept: u64,
@@ -143,8 +143,8 @@ impl ClientLease {
         }
     }
 
-    /// Handles an answer. May return a request that gives back the units of a lease that is not renewed any more;
-    /// handling its answer is optional.
+    /// Handles an answer. May return a request that returns the units of a lease that is no longer
+    /// renewed; handling its answer is optional.
     pub fn answered(&mut self, balance: &Balance, answer: &LeaseAnswer, now: Micros) -> Option<LeaseRequest> {
         if answer.lease != self.lease || matches!(self.state, State::Cold { .. }) {
             return None;
@@ -198,7 +198,8 @@ impl ClientLease {
         }
     }
 
-    /// Ends the lease, and returns a request that gives back its units. Afterwards the lease is in its initial state.
+    /// Ends the lease, and returns a request that releases its units. Afterwards the lease is in
+    /// its initial state.
     pub fn close(&mut self, balance: &Balance, now: Micros) -> Option<LeaseRequest> {
         let given_back = match &mut self.state {
             State::Held { holder, generation } => holder.close(balance, now).map(|it| request(&it, *generation, 0)),

@@ -5,9 +5,10 @@
 
 -- As in Rust; the TTL in microseconds.
 local MAX_HOLDS, HOLD_TTL = 128, 60000000
--- MAX_COST: no owner is granted more at once.
+-- MAX_COST: no owner is granted more in one call.
 local MAX_SPENT = 2 ^ 32
--- Instead of an id: all reservations of one deadline whose units are kept, or given back, when they expire.
+-- Instead of an id: all reservations of one deadline whose units are kept, or returned, when they
+-- expire.
 local KEPT, RELEASED = 'k', 'r'
 
 -- Returns the outstanding units and their last deadline.
@@ -24,8 +25,8 @@ local function hold_outstanding(ledger)
 end
 
 -- Returns how long a state matters with its outstanding units. These may count as spent as late as at their deadline,
--- on top of the state at that time, if that has not expired. A window may begin in between. Cached in the level: of a
--- key at its limit, neither changes between the plans of a call.
+-- on top of the state at that time, if that has not expired. A window may start in between. Cached
+-- in the level: of a key at its limit, neither changes between the plans of a call.
 local function hold_lasts(level, now, state, units, last)
   local known = level.lasts
   if known and known[1] == state and known[2] == units and known[3] == last and known[4] == now then return known[5] end
@@ -130,9 +131,10 @@ local function hold_deadline(renewal, now)
 end
 
 -- Settles a renewal. Returns its kind ('new', 'next', 'again' or 'overtaken'), the units granted before if it is
--- repeated, whether the kept units are held, and the units spent, returned and burnt. 'idle' is the next renewal of a
--- hold without units, of which nothing was spent: the hold stays unchanged unless units are granted. So a late or
--- repeated renewal may be granted units, which the next one gives back.
+-- repeated, whether the kept units are held, and the units spent, returned and burnt. 'idle' is the
+-- next renewal of a hold without units, of which none were spent: the hold stays unchanged unless
+-- units are granted. So a late or repeated renewal may be granted units, which the next one
+-- returns.
 local function hold_settle(level, renewal, now)
   local hold = hold_find(level.ledger, renewal[1])
   if not hold then return 'new', 0, false, 0, 0, renewal[4] end
@@ -148,7 +150,7 @@ local function hold_settle(level, renewal, now)
   return 'next', 0, is_kept, spent, left - hold[4], 0
 end
 
--- Grants a share of what is free on all levels, or nothing.
+-- Grants a share of the units that are free on all levels, or none.
 local function hold_grant(levels, free, renewal, now)
   if math.min(free, renewal[5]) == 0 then return 0 end
   local holders = 1

@@ -61,7 +61,7 @@ pub fn decide_with_holds(
             (decisions, plan.reservation.map(left), Idempotency::Repeated)
         }
         Some(_) => (stand(states), refused, Idempotency::Conflict),
-        // The answer is forgotten, but not what the request reserved.
+        // The answer is forgotten, but not the reserved units.
         None if plan.reservation.is_some_and(|it| reservation::made(states, it.name, now).is_some()) => {
             let (decisions, outcome) = reservation::decide(plan, states, now);
             (decisions, outcome, Idempotency::Repeated)
@@ -69,10 +69,10 @@ pub fn decide_with_holds(
         None => {
             let (decisions, outcome) = reservation::decide(plan, states, now);
             let is_reserved = matches!(outcome, Some(Outcome::Reserved { .. }));
-            // A request that charges nothing is decided again, so there are no more records than requests that the
-            // limits admit.
+            // A request that charges nothing is decided again, so there are at most as many records
+            // as admitted requests.
             let has_charged = is_reserved || outcome.is_none() && plan.charges(&decisions);
-            // Without room for the answer it is not remembered: a record never refuses a request.
+            // Without space for the answer it is not remembered: a record never refuses a request.
             if has_charged && states.make_room(None) {
                 let answered = Record::Answered {
                     fingerprint: request.fingerprint,

@@ -38,10 +38,10 @@ pub struct Outstanding {
 /// The kind of a renewal, for a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RenewalKind {
-    /// The hold is not in the ledger: it begins, or has expired.
+    /// The hold is not in the ledger: it starts, or has expired.
     New,
-    /// The next renewal of its hold: the units spent since the last one must be charged. The kept units are no longer
-    /// held if they are more than were left.
+    /// The next renewal of its hold: the units spent since the last one must be charged. The kept
+    /// units are no longer held if they are more than the remaining ones.
     Next { settled: Settled, is_kept: bool },
     /// The next renewal of a hold without units, of which nothing was spent: the hold stays unchanged.
     Idle,
@@ -96,10 +96,11 @@ impl Ledger {
         (self.holds[index].deadline <= now).then(|| self.holds.swap_remove(index))
     }
 
-    /// Settles a hold and gives back what its owner does not keep. The hold stays until its deadline even without
-    /// units, to recognize a repeated renewal. A hold without units, of which nothing was spent since, stays
-    /// unchanged unless units are granted, so that a key at its limit is not written each time its holders ask. A
-    /// late or repeated renewal may then be granted units, which the next one gives back.
+    /// Settles a hold and returns the units that its owner does not keep. The hold stays until its
+    /// deadline even without units, to recognize a repeated renewal. A hold without units, of which
+    /// none were spent since, stays unchanged unless units are granted, so that a key at its limit
+    /// is not written each time its holders ask. A late or repeated renewal may then be granted
+    /// units, which the next one returns.
     pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> RenewalKind {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return RenewalKind::New };
         if renewal.sequence < hold.sequence {
@@ -144,7 +145,7 @@ impl Ledger {
         self.holds.iter().filter(|hold| hold.id != id).map(|hold| hold.units).sum()
     }
 
-    /// Adds units to a hold, which has been settled or begins.
+    /// Adds units to a hold, which has been settled or starts.
     pub(super) fn grant(&mut self, renewal: &Renewal, units: u64, now: Micros) {
         match self.holds.iter_mut().find(|hold| hold.id == renewal.id) {
             Some(hold) => {

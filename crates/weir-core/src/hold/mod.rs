@@ -13,9 +13,10 @@
 //! **The invariant.** A level's state contains only settled units. Outstanding units are charged on top of it at the
 //! moment of each decision ([`Algorithm::charge`]). So the authority judges as if every unit had been spent no sooner
 //! than it really was, and units not spent yet as if they were spent now. A later charge counts for at least as long,
-//! so a held unit is spent under the limit as the authority granted it: what is admitted obeys the limit itself, over
-//! any window ([`HoldAccuracy`] defines how exactly). Clocks of different machines are never compared: the owner
-//! measures its time from before it sent the request, and stops [`DRIFT_PPM`] earlier than the authority.
+//! so a held unit is spent under the limit as the authority granted it: the admitted requests obey
+//! the limit itself, over any window ([`HoldAccuracy`] defines how exactly). Clocks of different
+//! machines are never compared: the owner measures its time from before it sent the request, and
+//! stops [`DRIFT_PPM`] earlier than the authority.
 //!
 //! [`Algorithm::charge`]: crate::algorithm::Algorithm::charge
 //! [`HoldAccuracy`]: crate::algorithm::HoldAccuracy
@@ -54,7 +55,7 @@ pub const MAX_TTL: Micros = 60 * SECOND;
 /// Maximum difference in rate between the clocks of a holder and the authority, in millionths. A machine's clock is
 /// slewed by at most 500.
 pub const DRIFT_PPM: i64 = 10_000;
-/// Longest time for which a holder refuses on its own, although units may have come back.
+/// Longest time for which a holder refuses on its own, although units may have refilled.
 pub const HOLD_OFF_MAX: Micros = 10_000;
 
 /// The identity of a hold for its life, chosen by its owner and new each time that the owner starts.
@@ -66,17 +67,17 @@ pub struct HoldId {
     pub number: u64,
 }
 
-/// A renewal, by which an owner settles, gives back and requests units in one message.
+/// A renewal, by which an owner settles, returns and requests units in one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Renewal {
     /// The hold.
     pub id: HoldId,
     /// Increases with each renewal of this hold. A repeated one counts once, a stale one not at all.
     pub sequence: u64,
-    /// Units spent since the hold began.
+    /// Units spent since the hold started.
     pub spent: u64,
-    /// Unspent units that the owner keeps. It gives back all others that it was granted, including grants whose
-    /// answer was lost.
+    /// Unspent units that the owner keeps. It returns all other granted units, including grants
+    /// whose answer was lost.
     pub kept: u64,
     /// Units wanted in addition.
     pub want: u64,
@@ -96,7 +97,7 @@ pub struct Grant {
     /// Whether the kept units are still held. If not, they must not be spent: the deadline has passed, or the renewal is
     /// stale or keeps more than was left.
     pub is_kept: bool,
-    /// Whether the units must be given back: the level is above its limit, which was lowered.
+    /// Whether the units must be returned: the level is above its limit, which was lowered.
     pub is_recalled: bool,
     /// If refused while no other holder has units: for how long another request of at least this cost would be
     /// refused too. Otherwise 0.
@@ -112,7 +113,7 @@ pub struct Settled {
     pub granted: u64,
     /// Units spent since the previous renewal, which are charged now.
     pub spent: u64,
-    /// Units given back.
+    /// Units returned.
     pub returned: u64,
     /// Units that the owner wanted to keep, and whose deadline has passed: they were charged then.
     pub burnt: u64,

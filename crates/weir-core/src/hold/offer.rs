@@ -6,15 +6,16 @@ use crate::plan::Plan;
 /// The terms of a lease, and the generation of the limits that they apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The same wherever the same limits are in force; never 0. A hold under other limits must not be renewed: a
-    /// level might not know of it.
+    /// The same wherever the same limits are applied; never 0. A hold under other limits must not
+    /// be renewed: a level might not know of it.
     pub generation: u64,
     /// The terms of a lease.
     pub terms: LeaseTerms,
 }
 
 impl Offer {
-    /// Whether a renewal made under this generation is served. A hold under other limits can only be given back.
+    /// Whether a renewal made under this generation is served. A hold under other limits can only
+    /// be returned.
     pub fn serves(&self, generation: u64, kept: u64, want: u64) -> bool {
         generation == self.generation || (kept, want) == (0, 0)
     }

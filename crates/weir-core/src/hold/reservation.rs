@@ -1,7 +1,8 @@
 //! Reservations: holds of clients that learn only afterwards how much they use.
 //!
-//! Their units are in the ledgers of the levels, like those of a lease, but all that end at one moment share an
-//! entry: the number of open reservations does not slow down checks. Each of them is settled by its own [`Record`].
+//! Their units are in the ledgers of the levels, like a lease's, but all that end at one moment
+//! share an entry: the number of open reservations does not slow down checks. Each of them is
+//! settled by its own [`Record`].
 
 use super::{
     Hold, HoldId, Ledger, Ledgers, MAX_HOLDS,
@@ -12,7 +13,7 @@ use crate::{
     plan::{self, Decisions, Plan, dry_run, no_room, passes, peek, put_if_room, step},
 };
 
-/// Number of random bytes at the beginning of a reservation's name.
+/// Number of random bytes at the start of a reservation's name.
 pub const RESERVATION_ID_BYTES: usize = 16;
 /// Time for which a settlement can be repeated.
 const REPEATABLE_FOR: Micros = 60 * SECOND;
@@ -39,12 +40,12 @@ pub enum Step {
         /// The treatment of its units at expiry.
         on_expiry: OnExpiry,
     },
-    /// Charges the units used, even if they are more than reserved, and gives back the rest.
+    /// Charges the units used, even if they are more than reserved, and refunds the rest.
     Commit {
         /// The units used.
         actual: u64,
     },
-    /// Gives back all units.
+    /// Refunds all units.
     Cancel,
     /// Moves the deadline to at most `ttl` from now.
     Extend {
@@ -66,7 +67,7 @@ pub enum OnExpiry {
     /// They count as used, at that moment.
     #[default]
     Keep,
-    /// They are given back.
+    /// They are refunded.
     Release,
 }
 
@@ -164,7 +165,7 @@ impl HoldId {
         [OnExpiry::Keep, OnExpiry::Release].map(Self::of_reservations).contains(&self)
     }
 
-    /// Whether its units are given back at expiry.
+    /// Whether its units are refunded at expiry.
     pub(super) fn is_released(self) -> bool {
         self == Self::of_reservations(OnExpiry::Release)
     }
@@ -207,11 +208,11 @@ pub trait Reservations: Ledgers {
     /// Returns the record of this name, even if it has expired.
     fn record(&self, name: &[u8]) -> Option<Record>;
 
-    /// Makes room for a new record: of a reservation on these levels, with their ledgers, or of an answer (`None`).
-    /// `false` if there is none.
+    /// Makes space for a new record: of a reservation on these levels, with their ledgers, or of an
+    /// answer (`None`). `false` if there is no space.
     fn make_room(&mut self, held: Option<&[usize]>) -> bool;
 
-    /// Stores a record until it expires. Room for a new one must have been made.
+    /// Stores a record until it expires. Space for a new one must have been made.
     fn put_record(&mut self, name: &[u8], record: Record);
 }
 

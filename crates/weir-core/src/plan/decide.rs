@@ -55,7 +55,7 @@ fn all_or_nothing(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl 
     }
 }
 
-/// Reserves room for all new states. If there is none, the levels that need it refuse.
+/// Reserves space for all new states. If there is none, the levels that need it refuse.
 fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: &mut Next) -> bool {
     let is_new = |states: &dyn States, index: usize, next: &Option<State>| {
         next.is_some() && !plan.levels[index].limit.shadow && !states.has_entry(plan.state_of(index))
@@ -79,8 +79,8 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decision
     false
 }
 
-/// Charges a request that passes: first the non-shadow levels, whose room is reserved, then the shadow levels that
-/// fit.
+/// Charges a request that passes: first the non-shadow levels, whose space is reserved, then the
+/// shadow levels that fit.
 fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next: &mut Next, now: Micros) {
     for shadow in [false, true] {
         for (index, (decision, next)) in decisions.iter().zip(next.iter_mut()).enumerate() {

@@ -1,4 +1,4 @@
-//! The rules under which levels charge by themselves: `independent` and `over_limit_only`.
+//! The rules under which levels charge independently: `independent` and `over_limit_only`.
 
 use super::{
     Plan,

@@ -157,9 +157,10 @@ impl Limit {
         self.encoded.get_or_init(encode)
     }
 
-    /// Returns the ident, which distinguishes the states of this limit from those of other limits on the same key:
-    /// its origin, its algorithm with the time base, and its name or, without one, the identifier from [`identify`].
-    /// A key's encoding followed by an ident is an injective name of one state.
+    /// Returns the ident, which distinguishes this limit's states from the states of other limits
+    /// on the same key: its origin, its algorithm with the time base, and its name or, without one,
+    /// the identifier from [`identify`]. A key's encoding followed by an ident is an injective name
+    /// of one state.
     pub fn ident(&self) -> &[u8] {
         &self.ident
     }
@@ -274,7 +275,7 @@ pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
     }
 }
 
-/// Whether an ident is that of a policy's limit, rather than one from a request.
+/// Whether an ident is from a policy's limit, rather than from a request's.
 pub fn is_ident_of_policy(ident: &[u8]) -> bool {
     ident.get(1) == Some(&POLICY)
 }

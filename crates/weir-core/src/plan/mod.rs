@@ -55,13 +55,14 @@ pub struct Plan<'a> {
     /// The rule for decisions while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// The version of the policy that all levels come from, if the path of the deepest level determines the others.
-    /// `None` if it does not, or if the request has limits of its own.
+    /// `None` if it does not, or if the request has its own limits.
     pub policy_version: Option<u64>,
     /// The number of the domain in its policy, if the policy defines it.
     pub domain: Option<u32>,
     /// Whether the request is a preview, which charges nothing.
     pub is_preview: bool,
-    /// Whether the domain is in shadow mode: the answer allows the request, whatever the decision.
+    /// Whether the domain is in shadow mode: the answer allows the request, regardless of the
+    /// decision.
     pub is_shadow: bool,
     /// Maximum jitter added to `retry_after`, as a fraction of it; the key determines how much
     /// ([`Level::jitter_fraction`]).
@@ -77,7 +78,7 @@ pub struct Overridden<'a> {
     pub id: &'a str,
     /// The change, as named in metrics.
     pub change: &'static str,
-    /// The ban, which refuses the request whatever the limits say. The plan then has no levels.
+    /// The ban, which refuses the request regardless of the limits. The plan then has no levels.
     pub ban: Option<Ban<'a>>,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Level<'a> {
         Ok(Some(self))
     }
 
-    /// Returns the parameters in force.
+    /// Returns the effective parameters.
     pub fn params(&self) -> &Params {
         self.scaled.as_deref().unwrap_or(&self.limit.params)
     }
@@ -322,10 +323,10 @@ impl<'a> Plan<'a> {
         }
         for (index, level) in self.levels.iter().enumerate() {
             if level.scaled.is_some() {
-                return Err((Some(index), "the request has a factor of its own"));
+                return Err((Some(index), "the request has its own factor"));
             }
             if level.cost < 0 || level.cost != self.levels[0].cost {
-                return Err((Some(index), "its cost is negative, or another one than that of the other levels"));
+                return Err((Some(index), "its cost is negative, or differs from the cost of the other levels"));
             }
             level.limit.params.holdable().map_err(|reason| (Some(index), reason))?;
         }

@@ -40,7 +40,7 @@ pub(super) fn step_with_outstanding(
         (decision, next)
     };
     // Outstanding units may count as spent as late as at their deadline, on top of the state at that time, if that
-    // has not expired. A window may begin in between.
+    // has not expired. A window may start in between.
     let (late, left) = (held.until.max(input.now), next.as_ref().or(state));
     let peek = StepInput { now: late, cost: 0, ..*input };
     let lifetime = |state: Option<&State>| {

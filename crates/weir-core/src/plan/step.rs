@@ -12,8 +12,8 @@ use crate::{
 /// The decisions of a plan's levels, in their order.
 pub type Decisions = SmallVec<[Decision; 4]>;
 
-/// Retry time of a request that is refused because the store is full. An estimate: room appears when something
-/// expires.
+/// Retry time of a request that is refused because the store is full. An estimate: space is freed
+/// when a state expires.
 const RETRY_WHEN_FULL: Micros = SECOND;
 
 /// The states that a plan needs, which must not change while it is decided. Indexes are those of [`Plan::state_of`].
@@ -30,16 +30,18 @@ pub trait States {
     /// Whether the store has an entry for the state, even one that has expired.
     fn has_entry(&self, index: usize) -> bool;
 
-    /// Whether there is room for `count` new states, as far as the store can determine without making any.
+    /// Whether there is space for `count` new states, as far as the store can determine without
+    /// making any.
     fn has_room(&self, _count: usize) -> bool {
         true
     }
 
-    /// Makes room for `count` new states. `false`: there is none, and the levels that need it refuse. A store that
-    /// allows requests when it is full returns `true`, and keeps only the states that fit.
+    /// Makes space for `count` new states. `false`: there is none, and the levels that need it
+    /// refuse. A store that allows requests when it is full returns `true`, and keeps only the
+    /// states that fit.
     fn reserve(&mut self, count: usize) -> bool;
 
-    /// Stores a state, which expires `lasts` from now. Room for a new one must have been reserved.
+    /// Stores a state, which expires `lasts` from now. Space for a new one must have been reserved.
     fn put(&mut self, index: usize, state: State, lasts: Micros);
 }
 
@@ -75,8 +77,8 @@ fn step_by(
     }
 }
 
-/// Returns the time until a level's state and its outstanding units no longer matter, whatever the factor of the
-/// request.
+/// Returns the time until a level's state and its outstanding units no longer matter, regardless of
+/// the request's factor.
 pub(crate) fn lifetime(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Micros {
     step_by(&plan.levels[index].base(), plan, states, index, 0, now).0.reset_after
 }

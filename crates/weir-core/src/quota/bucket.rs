@@ -9,12 +9,12 @@ use super::{
 };
 use crate::domain::Micros;
 
-/// Hysteresis: other shares shrink when a holder lacks at least 1/32 of its own.
+/// Hysteresis: other shares shrink when a holder lacks at least 1/32 of its share.
 const HYSTERESIS: u64 = 32;
-/// A returning Envoy is confirmed once there is room for its usage less this part of it (1/4).
+/// A returning Envoy is confirmed once its usage less this part of it (1/4) fits.
 const MAX_SHORTFALL_DIVISOR: u64 = 4;
-/// What holders use together is from assignments alone unless it exceeds the rate by more than this part of it (1/8):
-/// measured rates vary, and stored tokens come on top.
+/// The holders' joint usage is from assignments alone unless it exceeds the rate by more than this
+/// part of it (1/8): measured rates vary, and stored tokens come on top.
 const MAX_EXCESS_DIVISOR: u64 = 8;
 /// Divisors of an even share: a newcomer demands at least 1/4 of it, and any other holder 1/50.
 const NEWCOMERS_FLOOR: u64 = 4;
@@ -180,7 +180,7 @@ impl Bucket {
                 more += member.live - before;
             }
         }
-        // A returning holder is confirmed once there is room for most of its usage.
+        // A returning holder is confirmed once most of its usage fits.
         for (id, member) in self.members.iter_mut() {
             if !member.is_returning(now) {
                 continue;
@@ -199,8 +199,8 @@ impl Bucket {
         Divided { more, is_unsettled, lacks: lacking > more + free + releasing + released }
     }
 
-    /// Returns how many holders may start by their fair targets, and how many of them, with their full token buckets,
-    /// there is room for beside a step for each current holder.
+    /// Returns how many holders may start by their fair targets, and how many of them, with their
+    /// full token buckets, fit in addition to a step for each current holder.
     fn starters(&self, fair: &[(usize, u64)], divided: u64, debit: u64) -> (u64, u64) {
         let rates =
             fair.iter().filter(|(_, target)| *target > 0).map(|(id, _)| self.members.get(*id).map_or(0, Member::rate));
@@ -217,20 +217,20 @@ impl Bucket {
         parts().map(|(id, member)| (id, member.demand(self.steps, floors.0, floors.1))).collect()
     }
 
-    /// Whether some holders pass hits without an assignment, as before their server has started. Which ones is unknown,
-    /// so none continues on its own.
+    /// Whether some holders pass hits without an assignment, as before their server has started. It
+    /// is unknown which ones, so none continues on its own.
     fn uses_more_than_assigned(&self) -> bool {
         let living = self.members.iter().filter(|(_, member)| !member.has_left);
         living.map(|(_, member)| member.allowed).sum::<u64>() > self.rate + self.rate / MAX_EXCESS_DIVISOR
     }
 
-    /// Returns what it takes to confirm the returning holders that were not assigned a rate yet.
+    /// Returns the rate needed to confirm the returning holders that were not assigned a rate yet.
     fn returning(&self, now: Micros) -> u64 {
         let returning = self.members.iter().filter(|(_, member)| member.is_returning(now));
         returning.map(|(_, member)| member.used(self.steps) + debit(self.burst(), self.steps)).sum()
     }
 
-    /// Returns the requests that the token bucket of a holder that begins now may store.
+    /// Returns the number of requests that the token bucket of a holder that starts now may store.
     fn burst(&self) -> u64 {
         (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1)
     }

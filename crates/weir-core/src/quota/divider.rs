@@ -99,7 +99,8 @@ impl Divider {
         self.due(level.0, now);
     }
 
-    /// Updates the rates of the buckets below a level after its rate, or that of a level above it, has changed.
+    /// Updates the rates of the buckets below a level after its rate, or the rate of a level above
+    /// it, has changed.
     fn set_min_rates(&mut self, id: usize) {
         let rate = self.min_rate(id);
         let Some(level) = self.levels.get_mut(id) else { return };

@@ -28,7 +28,7 @@ pub(super) struct Member {
     burst: u64,
     /// A higher rate that may still be in use, and until when.
     former: (u64, Micros),
-    /// The rate that its full token bucket counts as when it begins, and until when.
+    /// The rate that its full token bucket counts as when it starts, and until when.
     debit: (u64, Micros),
     /// Expiry of its last assignment.
     expires: Micros,
@@ -89,8 +89,8 @@ impl Member {
     }
 
     /// Returns its priority for one of too few steps; above 0. A holder keeps its step while it has hits, and while
-    /// its full token bucket counts, since no other holder can begin with the step until then. The others are ordered
-    /// by demand, in quanta.
+    /// its full token bucket counts, since no other holder can start with the step until then. The
+    /// others are ordered by demand, in quanta.
     pub(super) fn priority(&self, quanta: u64) -> u64 {
         let keeps = self.rate() > 0 && (self.demand > 0 || self.debit.0 > 0);
         quanta.max(1) + if keeps { HOLDER_PRIORITY } else { 0 }
@@ -126,7 +126,7 @@ impl Member {
         self.assigned.unwrap_or(0)
     }
 
-    /// Drops what has expired. `false`: it has left, and nothing of it counts.
+    /// Drops expired rates. `false`: it has left, and nothing of it counts.
     pub(super) fn settle(&mut self, timing: &QuotaTiming, now: Micros) -> bool {
         if self.former.1 <= now {
             self.former.0 = 0;
@@ -145,7 +145,8 @@ impl Member {
         true
     }
 
-    /// Whether it must be told that it has no share: there is none, or it has waited for the TTL.
+    /// Whether it must receive the answer that it has no share: there is none, or it has waited for
+    /// the TTL.
     pub(super) fn must_be_denied(&self, has_no_share: bool, timing: &QuotaTiming, now: Micros) -> bool {
         self.assigned.is_none() && (has_no_share || self.waits_until + timing.ttl <= now)
     }

@@ -1,8 +1,8 @@
 //! Quotas: a limit's rate, divided among holders that spend it without asking the server.
 //!
-//! The holders of a **bucket** (Envoys, by their streams) report their hits periodically. The [`Divider`] assigns
-//! each of them a rate, in force until it is replaced or expires. It has neither I/O nor a clock: reports, joins,
-//! departures and ticks go in, [`Change`]s come out.
+//! The holders of a **bucket** (Envoys, by their streams) report their hits periodically. The
+//! [`Divider`] assigns each of them a rate, valid until it is replaced or expires. It has neither
+//! I/O nor a clock: reports, joins, departures and ticks go in, [`Change`]s come out.
 //!
 //! A bucket is below a chain of **levels**, the limits on its path, root first. Each level has a budget, the rate
 //! that the authority has granted to this replica.
@@ -11,9 +11,10 @@
 //! in use from when it is sent until [`QuotaTiming::lag`] after a lower one is sent on the same stream, or until it
 //! expires if the holder is gone. So no rate grows before another has shrunk.
 //!
-//! **Shares** are max-min fair by demand. Spare rate is spread evenly, so that growing demand finds room before the
-//! next report. Newcomers have a floor until two reports have established their demand. A share shrinks in favor of
-//! another holder only when that one lacks at least 1/32 of its own.
+//! **Shares** are max-min fair by demand. Spare rate is spread evenly, so that growing demand is
+//! served before the next report. Newcomers have a floor until two reports have established their
+//! demand. A share shrinks in favor of another holder only when that one lacks at least 1/32 of its
+//! own.
 
 mod bucket;
 mod divider;
@@ -102,8 +103,8 @@ pub struct Load {
     pub demand: u64,
     /// The rate that may be in use.
     pub live: u64,
-    /// The rate that it takes to confirm returning holders, which continue on their own for a while: what they use, and
-    /// their full token buckets.
+    /// The rate needed to confirm returning holders, which continue on their own for a while: their
+    /// usage, and their full token buckets.
     pub returning: u64,
 }
 

@@ -111,7 +111,7 @@ impl Simulation {
                 let Some(member) = holder.member else { continue };
                 match self.divider.report(holder.bucket, member, &usage, now) {
                     Some(ReportOutcome::Renewed(assignment)) => {
-                        assert_eq!(assignment.rate, holder.rate, "what is renewed is what was told");
+                        assert_eq!(assignment.rate, holder.rate, "a renewed rate is the assigned one");
                         holder.expires = now + TTL;
                     }
                     Some(ReportOutcome::Waits) => assert_eq!(holder.rate, 0),
@@ -125,7 +125,7 @@ impl Simulation {
         let mut gone = Vec::new();
         for Change { bucket, member, assignment } in changes {
             let is_told = |it: &Holder| it.bucket == bucket && it.member == Some(member) && !it.has_left;
-            let index = self.holders.iter().position(is_told).expect("whoever is told something is there");
+            let index = self.holders.iter().position(is_told).expect("the receiver is a holder");
             let holder = &mut self.holders[index];
             if self.loses_cuts && assignment.rate < holder.rate {
                 gone.push(index);
@@ -258,8 +258,8 @@ fn a_returning_holder_keeps_what_it_uses() {
     simulation.run(1);
     let rates = simulation.rates();
     assert!(rates[returning[0]] >= 700 && rates[returning[1]] >= 200, "{rates:?}");
-    // A holder whose share another one holds continues on its own at first. Then it is assigned at most what it uses:
-    // here one step, since it denies hits that it has no assignment for.
+    // A holder whose share another one holds continues on its own at first. Then it is assigned at
+    // most its usage: here one step, since it denies hits that it has no assignment for.
     let late = simulation.join(bucket, 100, REPORT);
     simulation.run(4);
     assert_eq!(simulation.rates()[late], 0);
@@ -275,7 +275,7 @@ fn holders_that_passed_all_before_their_server_started_are_assigned_at_once() {
         let (mut simulation, bucket) = Simulation::new(requests);
         for demand in demands {
             simulation.join(bucket, *demand, REPORT);
-            // Each reports at a time of its own.
+            // Each reports at its own time.
             (0..4).for_each(|_| simulation.step());
         }
         simulation.run(2);

@@ -11,15 +11,15 @@ pub fn parse(algorithm: &str, fields: &[(&str, &str)]) -> Params {
     (find(algorithm).unwrap().parse)(fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
 }
 
-/// Returns a limit of `rate` units a second, and `capacity` at once.
+/// Returns a limit of `rate` units a second, and `capacity` in a burst.
 pub fn bucket(rate: u64, capacity: u64) -> (Params, LimitDefinition) {
     let (count, burst) = (rate.to_string(), capacity.to_string());
     let params = parse("token_bucket", &[("capacity", &burst), ("count", &count), ("period", "1s")]);
     (params, LimitDefinition::Bucket { capacity, count: rate, period: SECOND })
 }
 
-/// Returns limits of a few hundred units a second, so that they are reached soon: those of one request each, from the
-/// root.
+/// Returns limits of a few hundred units a second, so that they are reached soon: the limits of one
+/// request each, from the root.
 pub fn limits() -> Vec<Vec<(Params, LimitDefinition)>> {
     let fields = [("count", "150"), ("period", "200ms")];
     let window = LimitDefinition::Window { count: 150, period: 200_000 };

@@ -13,7 +13,7 @@ pub enum LimitDefinition {
     Window { count: u64, period: Micros },
     /// At most `count` units within any span of `period`.
     AnySpan { count: u64, period: Micros },
-    /// At most `max` slots held at the same time, whatever is admitted.
+    /// At most `max` slots held at the same time, whatever requests are admitted.
     Slots { max: u64 },
     /// At most `at_once` units plus the refill at a rate of `count` per `period`, within any span of time.
     Rate { at_once: u64, count: u64, period: Micros },
@@ -99,7 +99,7 @@ impl Oracle {
         self.admitted.push(now);
     }
 
-    /// Changes the limit; the new one is in force everywhere from time `by`.
+    /// Changes the limit; the new one is applied everywhere from time `by`.
     pub fn change(&mut self, definition: LimitDefinition, by: Micros) {
         if let (LimitDefinition::Bucket { capacity: before, .. }, LimitDefinition::Bucket { capacity, .. }) =
             (self.definition, definition)
@@ -113,7 +113,7 @@ impl Oracle {
         self.clamp_to(self.unchecked_max);
     }
 
-    /// Clamps the count to what the limit can have produced itself.
+    /// Clamps the count to the maximum that the limit can have produced itself.
     pub fn clamp(&mut self) {
         if let LimitDefinition::Bucket { capacity, .. } = self.definition {
             self.clamp_to(capacity);

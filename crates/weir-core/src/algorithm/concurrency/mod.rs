@@ -85,7 +85,7 @@ impl Algorithm for Concurrency {
         &self.fields
     }
 
-    /// Whatever a request costs, it takes one slot or none.
+    /// A request takes one slot or none, regardless of its cost.
     fn step(&self, state: Option<&Slots>, input: &StepInput) -> (Decision, Option<Slots>) {
         let Fields { max, ttl, .. } = self.fields;
         let held = state.map_or(0, |slots| slots.0);

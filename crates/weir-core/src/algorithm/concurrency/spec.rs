@@ -1,4 +1,5 @@
-//! The spec of `concurrency`. Its slots are in ledgers, so most of its properties are those of holds.
+//! The spec of `concurrency`. Its slots are in ledgers, so the tests of holds check most of its
+//! properties.
 
 use super::super::properties::{
     Spec,

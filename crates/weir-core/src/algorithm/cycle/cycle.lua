@@ -1,4 +1,5 @@
--- A refund of units that go back beyond the latest cycle, which has not begun. Returns start, used, begun.
+-- A refund of more units than were reserved in the latest cycle, which has not started. Returns
+-- start, used, begun.
 local function cycle_refunded(count, period, start, used, units, current)
   units = units - used
   local cycles = math.floor(units / count) + 1

@@ -37,8 +37,8 @@ pub struct Cycle {
     fields: Fields,
 }
 
-/// The latest cycle in which permits are reserved. `used` is below 0 if the cycle had not begun yet: then all permits
-/// of the cycles before it are taken.
+/// The latest cycle in which permits are reserved. `used` is below 0 if the cycle had not started
+/// yet: then all permits of the cycles before it are taken.
 type Used = aligned::Window<{ -(MAX_COUNT as i64) }, { MAX_COUNT as i64 }>;
 
 /// A state at some moment.
@@ -55,15 +55,15 @@ impl Latest {
         Used { start: self.start, used: if self.begun { used } else { -used } }
     }
 
-    /// Returns the time until the cycle begins.
+    /// Returns the time until the cycle starts.
     fn wait(self, now: Micros) -> Micros {
         if self.begun { 0 } else { self.start - now }
     }
 }
 
 impl Cycle {
-    /// Returns the latest cycle with used permits. One that had begun stays the current cycle until its end, even if
-    /// the clock has stepped back before it.
+    /// Returns the latest cycle with used permits. One that had started stays the current cycle
+    /// until its end, even if the clock has stepped back before it.
     fn latest(&self, state: Option<&Used>, now: Micros) -> Latest {
         let Used { start, used } = Used::at(state, now, self.fields.period, 0);
         Latest { start, used: used.unsigned_abs(), begun: used > 0 || start <= now }

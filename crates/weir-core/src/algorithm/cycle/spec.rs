@@ -20,8 +20,8 @@ use crate::{
 };
 
 pub(crate) const SPEC: Spec = Spec {
-    // All permits of each cycle that the window touches. A window that begins with a cycle also has the permits of
-    // the cycle before that were given to requests starting at that moment.
+    // All permits of each cycle that the window touches. A window that starts with a cycle also has
+    // the permits of the cycle before that were granted to requests starting at that moment.
     bound: |example, elapsed, largest| {
         let (elapsed, period) = (u128::from(elapsed.unsigned_abs()), example.micros("period"));
         let given_before = if elapsed.is_multiple_of(period) { u128::from(largest) - 1 } else { 0 };
@@ -89,7 +89,7 @@ fn the_max_wait_of_the_limit_caps_the_wait() {
         Some(MAX_WAIT),
         &[
             (0, 8, pass(10, 2, S)),
-            // Two of this cycle and two of the next, at whose start the request may begin.
+            // Two of this cycle and two of the next, whose start is the end of the wait.
             (0, 4, wait(10, 0, S, 2 * S)),
             (0, 9, refuse(10, 0, 500 * MS, 2 * S)),
             (0, 8, wait(10, 0, S, 2 * S)),
@@ -140,7 +140,7 @@ fn input(now: Micros, cost: i64, max_wait: Micros) -> StepInput {
     StepInput { now, cost, max_wait: Some(max_wait), phase: 0 }
 }
 
-/// Without a wait nothing is lent, whatever has been reserved before and however the count was changed.
+/// Without a wait nothing is lent, regardless of earlier reservations and changes of the count.
 #[test]
 fn remaining_is_the_largest_cost_without_a_wait() {
     let limits: [Params; 3] = [

@@ -1,8 +1,8 @@
 //! The windows of a calendar: days, weeks, months and years in a time zone, with its daylight saving time.
 //!
-//! A window begins at the first moment of its day: midnight or, if the clocks skip midnight, the moment to which they
-//! are set. It ends where the next one begins, so a day may have 23 or 25 hours. A day that a zone skipped has no
-//! window.
+//! A window starts at the first moment of its day: midnight or, if the clocks skip midnight, the
+//! moment to which they are set. It ends where the next one starts, so a day may have 23 or 25
+//! hours. A day that a zone skipped has no window.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// The day on which windows begin.
+/// The day on which windows start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// A day of the week, from 0 for Monday.
@@ -42,7 +42,7 @@ impl Anchor {
         }
     }
 
-    /// Whether windows of this unit can begin on this anchor.
+    /// Whether windows of this unit can start on this anchor.
     pub(super) fn is_of(self, unit: Unit) -> bool {
         Self::usual(unit).is_some_and(|usual| std::mem::discriminant(&usual) == std::mem::discriminant(&self))
     }
@@ -72,7 +72,7 @@ impl PartialEq for Calendar {
 }
 
 impl Calendar {
-    /// Creates windows of this unit, [`Unit::Day`] or longer, which begin on the anchor.
+    /// Creates windows of this unit, [`Unit::Day`] or longer, which start on the anchor.
     pub(super) fn new(unit: Unit, zone: Zone, anchor: Option<Anchor>) -> Self {
         Self { unit, zone, anchor: anchor.or(Anchor::usual(unit)), kept: Default::default() }
     }
@@ -146,7 +146,7 @@ impl Calendar {
         begins.unwrap_or(Timestamp::MAX).as_microsecond()
     }
 
-    /// Returns the day on which the first week begins: the 29th of December 1969 was a Monday.
+    /// Returns the day on which the first week starts: the 29th of December 1969 was a Monday.
     fn first_week(&self) -> i64 {
         let Some(Anchor::Weekday(weekday)) = self.anchor else { return -3 };
         i64::from(weekday) - 3

@@ -94,7 +94,7 @@ impl Kind for ZoneName {
     }
 }
 
-/// The day on which windows begin.
+/// The day on which windows start.
 pub(crate) enum AnchorDay {}
 
 impl AnchorDay {

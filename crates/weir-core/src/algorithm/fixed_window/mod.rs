@@ -77,7 +77,7 @@ type Window = aligned::Window<0, MAX_USED>;
 
 impl FixedWindow {
     /// Creates a limit as in Envoy's protocol and files: `count` units, which may be 0, in each window of a `period`
-    /// from 1 µs to 366 days, whatever the service's own bound; aligned to the epoch.
+    /// from 1 µs to 366 days, regardless of the service's own bound; aligned to the epoch.
     pub fn in_unit(count: u32, period: Micros, charge_denied: bool) -> Self {
         let period = period.clamp(1, MAX_PERIOD);
         let fields = Fields {

@@ -32,7 +32,7 @@ fields! {
     ]
 }
 
-/// `burst` + 1 units at once, then `count` per `period`, evenly.
+/// A burst of `burst` + 1 units, then `count` per `period`, evenly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gcra {
     fields: Fields,

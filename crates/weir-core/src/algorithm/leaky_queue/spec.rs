@@ -53,7 +53,7 @@ fn a_burst_of_five_queues_behind_the_first_request() {
             (0, 1, wait(6, 0, 500 * MS, 600 * MS)),
             (0, 1, refuse(6, 0, 100 * MS, 600 * MS)),
             (0, 1, refuse(6, 0, 100 * MS, 600 * MS)),
-            // A preview waits behind the whole queue, without a unit of its own.
+            // A preview waits behind the whole queue, without adding a unit.
             (0, 0, wait(6, 0, 500 * MS, 600 * MS)),
             (100 * MS - 1, 1, refuse(6, 0, 1, 500 * MS + 1)),
             (100 * MS, 1, wait(6, 0, 500 * MS, 600 * MS)),
@@ -158,7 +158,7 @@ fn a_queue_filled_by_a_larger_limit_is_capped_at_full() {
     assert_eq!(key.decide(&small, 0, 0), pass(2, 0, 4 * S));
     assert_eq!(key.decide(&small, 2 * S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
     assert_eq!(key.decide(&small, 2 * S, 1), pass(2, 0, 4 * S));
-    // What the larger limit admitted itself.
+    // The units that the larger limit admitted.
     assert_eq!(key.decide(&large, 2 * S, 0), wait(10, 2, 7 * S, 8 * S));
     assert_eq!(key.decide(&large, 2 * S, 1), wait(10, 1, 8 * S, 9 * S));
     // From now on each unit is charged to both.

@@ -107,7 +107,7 @@ fn rate_and_burst_are_both_compared() {
         ("sliding_log count=200 period=1m", "fixed_window count=100 period=1m", true),
         ("fixed_window count=100 period=1m", "sliding_log count=100 period=1m", true),
         ("token_bucket capacity=100 count=100 period=1m", "sliding_log count=100 period=1m", true),
-        // Charged for what the other one refuses, and bound by more than a rate.
+        // Charged for requests that the other one refuses, and bound by more than a rate.
         ("fixed_window count=100 period=1m charge_denied=true", "fixed_window count=1 period=1m", false),
         ("fixed_window count=100 period=1m", "fixed_window count=1 period=1m charge_denied=true", true),
         ("sliding_log count=100 period=1m min_interval=1ms", "sliding_log count=1 period=1m", false),

@@ -9,8 +9,8 @@ use crate::{
     domain::{Decision, Micros, StepInput, time::DAY},
 };
 
-/// Numbers as the Lua half takes and returns them. Those of a decision are: allowed, limit, remaining, retry (-1 for
-/// none), reset, wait, never.
+/// Numbers as the Lua half takes and returns them. A decision is: allowed, limit, remaining, retry
+/// (-1 for none), reset, wait, never.
 pub(crate) type Numbers = Vec<f64>;
 
 /// The definitions of a file, with their names.
@@ -167,12 +167,13 @@ fn named(defined: &[(String, Value)], name: &str) -> Function {
     defined.iter().find(|(own, _)| own == name).unwrap().1.as_function().unwrap().clone()
 }
 
-/// Runs a file with the definitions of `shared` in scope, and returns what it defines at its top level.
+/// Runs a file with the definitions of `shared` in scope, and returns its definitions at the top
+/// level.
 fn load(lua: &Lua, file: &str, text: &str, shared: &[(String, Value)]) -> mlua::Result<Defined> {
     let own: Vec<_> = text.lines().filter_map(defined).flatten().collect();
     // One more name, which no file uses, as `shared` may be empty: undeclared names must be errors.
     let seen: Vec<_> = shared.iter().map(|(name, _)| name.as_str()).chain(["and_no_more"]).collect();
-    // On the first line, so that line numbers are those of the file.
+    // On the first line, so that line numbers match the file.
     let source = format!("local {} = ... {text}\nreturn {}", seen.join(", "), own.join(", "));
     let values = shared.iter().map(|(_, value)| value.clone()).collect::<MultiValue>();
     let values: MultiValue = lua.load(source).set_name(format!("@{file}")).call(values)?;

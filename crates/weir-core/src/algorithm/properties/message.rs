@@ -38,7 +38,7 @@ fn value(kind: &Kind, text: &str) -> Value {
         Kind::Bool => Value::Bool(text.parse().unwrap()),
         Kind::String => Value::String(text.to_owned()),
         Kind::Enum(choices) => {
-            // Names of enum values begin with the name of the enum.
+            // Names of enum values start with the name of the enum.
             let suffix = format!("_{}", text.to_uppercase());
             let choice = choices.values().find(|choice| choice.name().ends_with(&suffix)).unwrap();
             Value::EnumNumber(choice.number())

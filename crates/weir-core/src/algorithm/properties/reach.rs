@@ -1,4 +1,5 @@
-//! A state that is ahead of the clock counts for no more than the limit in force could have produced itself.
+//! A state that is ahead of the clock counts for no more than the current limit could have produced
+//! itself.
 
 use super::{
     assert_exact_retry,
@@ -14,14 +15,14 @@ use crate::{
     testing::{Random, cases},
 };
 
-/// Algorithms whose states record what was spent, which is never rewritten because a limit changed.
+/// Algorithms whose states record spent units, which a changed limit never rewrites.
 const RECORDS_SPENT_UNITS: [&str; 2] = ["leaky_bucket", "decay"];
 
 /// Parameters that no factor scales, with values to change them to.
 const OTHERS: [(&str, &str); 3] = [("cold_factor", "1.5"), ("cold_factor", "1000"), ("max_burst", "2s")];
 
-/// A limit, and the same limit without its own `max_wait`: a wait that was granted stays valid, whatever `max_wait`
-/// has become.
+/// A limit, and the same limit without its own `max_wait`: a wait that was granted stays valid
+/// under a changed `max_wait`.
 struct Limit {
     params: Params,
     waiting: Params,
@@ -48,7 +49,8 @@ fn limits(entry: &'static Entry) -> impl Iterator<Item = Limit> {
     })
 }
 
-/// Returns the longest time until a key is as if never used, whatever was requested under this limit alone.
+/// Returns the longest time until a key is as if never used, after any requests under this limit
+/// alone.
 fn longest_reset(entry: &Entry, params: &Params) -> Micros {
     let input = |cost, max_wait| StepInput { now: 0, cost, max_wait, phase: 0 };
     let mut state: Option<State> = None;
@@ -151,7 +153,8 @@ fn a_request_leaves_no_more_under_any_factor_than_it_refunds() {
             let next = params.step(before.as_ref(), &step.with_cost(cost)).1;
             third.step(next.as_ref().or(before.as_ref()), &step.with_cost(0)).0.remaining
         };
-        // Where several units take a microsecond, so do its parts, which round up under another factor.
+        // If several units take a microsecond, so do parts of a unit, which round up under another
+        // factor.
         let rounded = (base.step(None, &step.with_cost(0)).0.limit as f64 / base.window() as f64).ceil() as i64;
         for cost in [1, -1, second.step(None, &step.with_cost(0)).0.limit as i64, MAX_COST] {
             let refunded = if cost < 0 { (cost as f64 * factor).floor() as i64 - 2 * rounded } else { 0 };

@@ -46,8 +46,8 @@ impl Example {
         self.0.iter().find(|(name, _)| *name == field).map(|(_, text)| *text)
     }
 
-    /// The bound of `burst` at once and `count` per `period`: L + ceil(W / T) - 1, where W exceeds `elapsed` by an
-    /// arbitrarily small time.
+    /// The bound for a burst of `burst` units and `count` per `period`: L + ceil(W / T) - 1, where
+    /// W exceeds `elapsed` by an arbitrarily small time.
     pub(crate) fn metered(self, burst: u128, elapsed: Micros) -> u128 {
         burst + u128::from(elapsed.unsigned_abs()) * self.units("count") / self.micros("period")
     }

@@ -31,7 +31,7 @@ impl Events {
 /// One request of a trace.
 pub(crate) struct Step<'a> {
     pub(crate) entry: &'static Entry,
-    /// The parameters in force.
+    /// The current parameters.
     pub(crate) params: &'a Params,
     /// The parameters that may come into force, since they preserve the meaning of the state.
     pub(crate) others: &'a [Params],

@@ -15,7 +15,7 @@ struct Client<'a> {
     params: &'a Params,
     state: Option<State>,
     input: StepInput,
-    /// The times at which units began to be served, and their number.
+    /// The times at which units started to be served, and their number.
     granted: Vec<(Micros, u64)>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Client<'a> {
         (peek.limit, peek.remaining, peek.reset_after)
     }
 
-    /// Takes whatever is available as soon as it is available.
+    /// Takes units as soon as they are available.
     fn greedy(&mut self, random: &mut Random) {
         let (limit, remaining, _) = self.peek();
         let input = StepInput { cost: 0, ..self.input };
@@ -75,9 +75,9 @@ impl<'a> Client<'a> {
         self.request(cost);
     }
 
-    /// Panics if any window has more than its bound. The tightest windows begin with one grant and end just after
-    /// another. Returns whether a window longer than a moment reached its bound, and the most units granted within
-    /// any window just longer than `elapsed`.
+    /// Panics if any window has more than its bound. The tightest windows start with one grant and
+    /// end just after another. Returns whether a window longer than a moment reached its bound, and
+    /// the most units granted within any window just longer than `elapsed`.
     fn assert_bound(&mut self, bound: impl Fn(Micros, u64) -> u128, elapsed: Micros) -> (bool, u128) {
         self.granted.sort_unstable();
         let largest = self.granted.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
@@ -137,9 +137,10 @@ fn no_window_grants_more_than_the_documented_bound() {
     }
 }
 
-/// Two clients request one unit at a time. The clock of one steps back; that of the other stops at the latest
-/// time that the first one's key can know, that of a grant. Excluded are limits whose loans cost more after an idle
-/// time: there a refused client has idled less when both come back, and may be granted more for that.
+/// Two clients request one unit at a time. The clock of one steps back; the other's clock stops at
+/// the latest time that the first one's key can know, the time of a grant. Limits whose loans cost
+/// more after an idle time are excluded: a refused client has idled less when both return, and may
+/// be granted more.
 #[test]
 fn a_clock_stepping_back_grants_no_more_than_a_stopped_one() {
     cases(60, |random| {

@@ -52,8 +52,9 @@ pub struct SmoothBursty {
     rate: Rate,
     /// Maximum number of stored permits, at least 1.
     limit: u64,
-    /// The signature of its own states, which limits with the same `max_burst` share, since under another one what
-    /// was spent would look like a debt. In a state of another limit, the store is at worst empty.
+    /// The signature of its own states. Limits with the same `max_burst` share it, since under
+    /// another one spent permits would look like a debt. In a state of another limit, the store is
+    /// at worst empty.
     reach: Reach,
     /// Time for which a state is valid after the store is full.
     kept: Micros,

@@ -175,13 +175,13 @@ fn a_changed_limit_keeps_spent_permits() {
     assert_eq!(key.decide(&large, 0, 5), pass(20, 15, S));
     assert_eq!(key.decide(&small, 0, 0), pass(2, 1, S));
     assert_eq!(key.decide(&large, 0, 15), pass(20, 0, 4 * S));
-    // A debt is clamped to what the smaller limit could have spent.
+    // A debt is clamped to the units that the smaller limit could have spent.
     assert_eq!(key.decide(&small, 0, 0), pass(2, 0, 2 * S));
     assert_eq!(key.decide(&small, 0, 1), pass(2, 0, 3 * S));
     assert_eq!(key.decide(&small, 0, 1), refuse(2, 0, S, 3 * S));
     assert_eq!(key.decide(&small, S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
     assert_eq!(key.decide(&small, S, 1), pass(2, 0, 3 * S));
-    // What the larger limit admitted itself.
+    // The units that the larger limit admitted.
     assert_eq!(key.decide(&large, S, 0), pass(20, 5, 3 * S));
 }
 

@@ -28,7 +28,7 @@ fields! {
     ]
 }
 
-/// `capacity` units at once, refilled with `count` per `period`.
+/// A burst of `capacity` units, refilled with `count` per `period`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenBucket {
     fields: Fields,

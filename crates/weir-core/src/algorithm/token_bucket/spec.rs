@@ -61,9 +61,9 @@ fn of_several_limits_the_furthest_arrival_time_counts_and_is_kept() {
     let mut key = Key::new();
     assert!(key.decide(&slow, 0, 50).allowed);
     assert!(!key.decide(&fast[0], 0, 1).allowed, "used up by the slow one");
-    assert!(key.decide(&fast[0], S, 1).allowed, "its own units have come back");
+    assert!(key.decide(&fast[0], S, 1).allowed, "its own units have refilled");
     assert_eq!(key.decide(&other, S, 0).remaining, 10);
-    // Of more limits than a state keeps, those are forgotten whose units come back first.
+    // If more limits write a state than it keeps, it forgets the ones whose units refill first.
     for fast in &fast {
         key.decide(fast, 2 * S, 1);
         assert!(key.decide(fast, 3 * S, 1).allowed);
@@ -82,7 +82,7 @@ fn a_limit_that_is_gone_is_forgotten_although_others_charge_it() {
     let numbers = |key: &Key| key.state.as_ref().unwrap().encode().len();
     for number in 1..240 {
         assert!(key.decide(&own, number * 60 * S, 2).allowed);
-        // An hour until its own unit has surely come back, and another one.
+        // An hour until its own unit has certainly refilled, and another one.
         assert_eq!(numbers(&key), if number <= 120 { 18 } else { 3 }, "after {number} minutes");
     }
 }

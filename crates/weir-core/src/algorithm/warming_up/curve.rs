@@ -17,8 +17,8 @@ pub(crate) struct Curve {
 
 impl Curve {
     /// Creates the curve on which spending the store from `max` down to `threshold` takes `warm_up`, like storing all
-    /// of it. The formulas are those of Guava's SmoothWarmingUp; `warm_up / stable` is rounded once, so that whole
-    /// numbers of units stay whole.
+    /// of it. The formulas come from Guava's SmoothWarmingUp; `warm_up / stable` is rounded once,
+    /// so that whole numbers of units stay whole.
     pub(crate) fn new(count: u64, period: Micros, warm_up: Micros, cold_factor: f64) -> Self {
         let stable = period as f64 / count as f64;
         let units = warm_up as f64 * count as f64 / period as f64;

@@ -83,7 +83,7 @@ fn two_per_second_with_a_warm_up_of_four_seconds() {
             (3_375 * MS, 0, pass(8, 5, 1_500 * MS)),
             (4_874 * MS, 0, pass(8, 7, MS)),
             (4_875 * MS, 0, pass(8, 8, 0)),
-            // All at once: 4 units take the warm-up time, and 4 more half a second each.
+            // In one burst: 4 units take the warm-up time, and 4 more half a second each.
             (5 * S, 8, pass(8, 0, 10 * S)),
             (9 * S, 1, wait(8, 0, 2 * S, 6_500 * MS)),
         ],
@@ -161,7 +161,7 @@ fn a_state_larger_than_the_store_is_capped() {
     let state = State::decode("warming_up", &[1e6, 0.5, 4e9]);
     let mut key = Key { state, ..Key::new() };
     assert_eq!(key.decide(&params, 0, 0), wait(8, 0, S + 1, 5 * S + 1));
-    // All 8 were missing at 1.0000005 s, and nearly 2 have come back by now.
+    // All 8 were missing at 1.0000005 s, and nearly 2 have refilled by now.
     assert_eq!(key.decide(&params, 2 * S, 1), pass(8, 0, 4 * S + 1));
 }
 

@@ -33,8 +33,8 @@ impl WarmupState {
         Self { whole: now, part: 0.0, spent: 0.0 }
     }
 
-    /// Returns the time from which this state is as if never used. From then on the answers are those of an unknown
-    /// key, however the last bit is rounded.
+    /// Returns the time from which this state is as if never used. From then on it answers as an
+    /// unknown key does, however the last bit is rounded.
     pub(crate) fn forgotten(&self, curve: &Curve) -> Micros {
         let spent = if self.spent < curve.max { self.spent } else { curve.max };
         self.whole + (self.part + spent * curve.cool).ceil() as Micros
@@ -77,8 +77,8 @@ impl WarmupState {
         Self { whole, part, spent }
     }
 
-    /// Returns the state after `units` are refunded, which first pay what is owed, at the stable price, and then fill
-    /// the store.
+    /// Returns the state after `units` are refunded. They first pay the debt, at the stable price,
+    /// and then fill the store.
     pub(crate) fn give_back(&self, units: u64, now: Micros, curve: &Curve) -> Self {
         let owed = (self.whole - now) as f64 + self.part;
         let paid = units as f64 * curve.stable;

@@ -153,7 +153,7 @@ fn cold() -> Vec<Edge> {
     vec![hot, slots, again]
 }
 
-/// Traces of units kept, wanted and given back.
+/// Traces of units kept, wanted and returned.
 fn held() -> Vec<Edge> {
     let mut all = Vec::new();
     let mut two = Edge::leased("two units are worth a hold");

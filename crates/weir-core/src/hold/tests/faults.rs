@@ -13,7 +13,8 @@ use crate::{
     testing::{self, LimitDefinition, Random, cases},
 };
 
-/// All faults at once; holders that are cut off repeatedly, with slow messages; and slow messages alone.
+/// All faults together; holders that are cut off repeatedly, with slow messages; and slow messages
+/// alone.
 const FAULTS: [Faults; 3] = [
     Faults {
         lose: 10,

@@ -1,5 +1,5 @@
-//! Tests of the protocol: every order of events at small scope, and many holders in virtual time. The oracle is the
-//! limit's own definition, given what was admitted and when.
+//! Tests of the protocol: every order of events at small scope, and many holders in virtual time.
+//! The oracle is the limit's own definition, applied to the admitted units and their times.
 
 mod edges;
 mod event;

@@ -63,7 +63,7 @@ impl<'a> Trace<'a> {
         (decisions, outcome.unwrap())
     }
 
-    /// Expires reservations: their units are used at the deadline, or given back.
+    /// Expires reservations: their units are used at the deadline, or refunded.
     fn expire(&mut self) {
         self.open.sort_by_key(|open| open.deadline);
         while self.open.first().is_some_and(|open| open.deadline <= self.now) {
@@ -91,7 +91,7 @@ impl<'a> Trace<'a> {
         let (_, outcome) = self.request(0, &open.name, Step::Commit { actual });
         assert_eq!(outcome, Outcome::Settled { actual, overage: 0, before: false });
         self.ideal.uses(actual, self.now);
-        // The first settlement counts, whatever is requested afterwards.
+        // The first settlement counts, later ones do not.
         let (_, again) = self.request(0, &open.name, Step::Cancel);
         assert_eq!(again, Outcome::Settled { actual, overage: 0, before: true });
         assert_eq!(self.request(0, &open.name, Step::Extend { ttl: 1_000_000 }).1, Outcome::Unknown);

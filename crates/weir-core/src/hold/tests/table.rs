@@ -16,7 +16,7 @@ struct Row {
     holders: usize,
     load: Load,
     faults: Faults,
-    /// Lower bounds: thousandths of what one exact limiter admits, and checks per call.
+    /// Lower bounds: thousandths of the units that one exact limiter admits, and checks per call.
     min: (u64, u64),
 }
 
@@ -58,7 +58,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// Returns a row without faults, for a limit of units a second and units at once.
+/// Returns a row without faults, for a limit of units a second and units in a burst.
 const fn row(name: &'static str, limit: (u64, u64), holders: usize, load: Load, min: (u64, u64)) -> Row {
     Row { name, limit, holders, load, faults: FAIR, min }
 }

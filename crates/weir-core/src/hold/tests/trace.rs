@@ -22,7 +22,7 @@ const TTL: Micros = 250_000;
 #[derive(Clone, Copy)]
 struct TraceParams {
     name: &'static str,
-    /// Units a second, and units at once.
+    /// Units a second, and units in a burst.
     limit: (u64, u64),
     /// Possible times between two events.
     pauses: &'static [Micros],
@@ -177,7 +177,7 @@ impl Trace {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "it writes the traces where it is told to")]
+#[expect(clippy::disallowed_methods, reason = "it writes the traces to the given path")]
 fn clients_replay_the_traces_of_this_state_machine() {
     let traces = TRACE_PARAMS.iter().enumerate().map(|(seed, params)| Trace::new(*params, seed as u64).run());
     let made: String = traces.chain(edges::traces()).collect();
@@ -186,7 +186,7 @@ fn clients_replay_the_traces_of_this_state_machine() {
         return std::fs::write(path, made).unwrap();
     }
     for (number, (ours, theirs)) in made.lines().zip(TRACES.lines()).enumerate() {
-        assert_eq!(ours, theirs, "line {} of clients/traces/holder.jsonl; WEIR_WRITE=1 writes it anew", number + 1);
+        assert_eq!(ours, theirs, "line {} of clients/traces/holder.jsonl; WEIR_WRITE=1 rewrites it", number + 1);
     }
     assert_eq!(made.len(), TRACES.len());
     for done in ["spend", "refuse", "check", "ask"] {

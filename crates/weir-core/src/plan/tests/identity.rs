@@ -48,7 +48,7 @@ fn sibling_limits_have_distinct_idents_in_any_order() {
         for (index, ident) in before.iter().enumerate() {
             assert!(!before[..index].contains(ident), "two have one count: {written:?}");
             let is_named = written[index].0.is_some();
-            assert!(!is_named || *ident == alone(&written[index]), "a name does not tell: {written:?}");
+            assert!(!is_named || *ident == alone(&written[index]), "a name does not suffice: {written:?}");
         }
         let mut moved: Vec<_> = written.iter().cloned().zip(before).collect();
         for index in (1..moved.len()).rev() {
@@ -56,7 +56,7 @@ fn sibling_limits_have_distinct_idents_in_any_order() {
         }
         written = moved.iter().map(|(limit, _)| limit.clone()).collect();
         let after = idents(&written);
-        assert!(moved.iter().map(|(_, ident)| ident).eq(&after), "the order tells: {moved:?} {after:?}");
+        assert!(moved.iter().map(|(_, ident)| ident).eq(&after), "the order matters: {moved:?} {after:?}");
     });
 }
 

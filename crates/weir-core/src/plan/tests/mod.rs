@@ -124,7 +124,7 @@ fn a_full_store_passes_nothing_uncounted_or_half_charged() {
         let answer = summary(request, &ours);
         let (theirs, unbounded) = model::decide(request, &before);
         if unbounded.len() <= room {
-            assert_eq!((ours.to_vec(), &after), (theirs, &unbounded), "there is room for all");
+            assert_eq!((ours.to_vec(), &after), (theirs, &unbounded), "all states fit");
         }
         for level in &request.levels {
             let state_key = &level.state_key;
@@ -194,7 +194,7 @@ fn a_full_store_with_allow_decides_like_an_unbounded_one() {
         }
         summary(request, &ours)
     });
-    assert!(forgot > TRACES as usize / 4, "too few requests lacked room: {forgot}");
+    assert!(forgot > TRACES as usize / 4, "too few requests lacked space: {forgot}");
 }
 
 /// `retry_after` is exact for a whole request. This holds under `all_or_nothing` if every repetition is alike: no
@@ -233,7 +233,7 @@ fn a_refused_request_passes_exactly_at_its_retry_after() {
         }
         answer
     });
-    assert!(checked > TRACES / 4, "too few refusals to tell: {checked}");
+    assert!(checked > TRACES / 4, "too few refusals: {checked}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Model of "Several limits, one decision" in the specification, for one moment and unlimited room. It copies
-//! everything and compares states by their full names.
+//! Model of "Several limits, one decision" in the specification, for one moment and unlimited
+//! space. It copies everything and compares states by their full names.
 
 use std::collections::HashMap;
 

@@ -25,7 +25,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The most units that pass at once.
+    /// The most units that pass in a burst.
     fn max_cost(&self) -> i64 {
         self.limit.params.step(None, &StepInput { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit as i64
     }
@@ -107,7 +107,7 @@ impl Scenario {
     }
 }
 
-/// Generates a cost for a limit of `max` units at once.
+/// Generates a cost for a limit of `max` units in a burst.
 fn cost(random: &mut Random, max: i64) -> i64 {
     match random.below(16) {
         0 => 0,
@@ -122,12 +122,12 @@ fn cost(random: &mut Random, max: i64) -> i64 {
     }
 }
 
-/// States in a map, with room for a fixed number.
+/// States in a map, with space for a fixed number.
 #[derive(Clone)]
 pub(crate) struct Store {
     state_keys: Vec<StateKey>,
     room: usize,
-    /// Whether a request without room is allowed, and its state not stored.
+    /// Whether a request without space is allowed, and its state not stored.
     lets_pass: bool,
     /// The stored states, each with its expiry.
     pub(crate) states: HashMap<StateKey, (State, Micros)>,
@@ -177,6 +177,6 @@ impl States for Store {
             return;
         }
         self.states.insert(self.state_keys[index].clone(), (state, self.now + reset_after));
-        assert!(self.states.len() <= self.room, "a state was put for which no room was reserved");
+        assert!(self.states.len() <= self.room, "a state was put for which no space was reserved");
     }
 }

@@ -10,9 +10,9 @@ fn with_fewer_steps_than_envoys_nearly_all_are_assigned_and_the_rest_denied() {
     }
     simulation.run(1);
     let told = simulation.holders.iter().filter(|holder| holder.changes > 0).count();
-    assert!((65..=75).contains(&told), "50 begin, 20 are denied: {told}");
+    assert!((65..=75).contains(&told), "50 start, 20 are denied: {told}");
     simulation.run(19);
-    assert_eq!(simulation.rates().iter().sum::<u64>(), 99, "one more would not have room for its full bucket");
+    assert_eq!(simulation.rates().iter().sum::<u64>(), 99, "the full bucket of one more would not fit");
     assert!(simulation.holders.iter().all(|holder| holder.changes > 0), "the last one is denied too");
     simulation.leave(0);
     simulation.run(20);

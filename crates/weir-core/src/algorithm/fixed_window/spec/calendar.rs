@@ -34,7 +34,7 @@ fn at(zone: &str, shown: DateTime) -> Micros {
     shown.to_zoned(TimeZoneDatabase::bundled().get(zone).unwrap()).unwrap().timestamp().as_microsecond()
 }
 
-/// Returns the date on which the window around a day began, or would have begun.
+/// Returns the date on which the window around a day started, or would have started.
 fn begun(unit: Unit, anchor: Anchor, day: Date) -> Date {
     let clamped = |first: Date, day: u8| first.with().day(first.days_in_month().min(day as i8)).build().unwrap();
     match anchor {
@@ -54,7 +54,7 @@ fn begun(unit: Unit, anchor: Anchor, day: Date) -> Date {
     }
 }
 
-/// Returns the date on which the next window begins.
+/// Returns the date on which the next window starts.
 fn next(unit: Unit, anchor: Anchor, begun: Date) -> Date {
     let clamped = |first: Date, day: u8| first.with().day(first.days_in_month().min(day as i8)).build().unwrap();
     match anchor {
@@ -114,7 +114,8 @@ fn windows_are_those_of_the_calendar_in_every_zone() {
     assert!(odd > 1_000, "{odd} windows were of another length than 24 hours a day");
 }
 
-/// Panics unless the window is that of the calendar. Returns whether it has days of other than 24 hours.
+/// Panics unless the window matches the calendar. Returns whether it has days of other than 24
+/// hours.
 fn assert_window(calendar: &Calendar, rules: &TimeZone, (unit, anchor): (Unit, Anchor), now: Micros) -> bool {
     let window = calendar.around(now);
     let context = || format!("{window:?} around {now} in {rules:?}: {calendar:?}");
