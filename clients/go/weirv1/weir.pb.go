@@ -33,7 +33,7 @@ const (
 	Charge_CHARGE_UNSPECIFIED Charge = 0
 	// A refused check charges no limit, except those with `charge_denied`.
 	Charge_CHARGE_ALL_OR_NOTHING Charge = 1
-	// Each limit that alone would have allowed the check is charged, whatever the others decide.
+	// Each limit that alone would have allowed the check is charged, regardless of the others.
 	Charge_CHARGE_INDEPENDENT Charge = 2
 )
 
@@ -84,7 +84,7 @@ type Calendar int32
 const (
 	// Windows have a `period`.
 	Calendar_CALENDAR_UNSPECIFIED Calendar = 0
-	// From midnight to midnight: 23 or 25 hours where the clocks change.
+	// From midnight to midnight: 23 or 25 hours if the clocks change.
 	Calendar_CALENDAR_DAY Calendar = 1
 	// Seven days.
 	Calendar_CALENDAR_WEEK Calendar = 2
@@ -441,10 +441,11 @@ type LeaseRequest struct {
 	// The number of the request, from 1 to 2^53, rising with each request of the lease. A retry has the number of the
 	// first attempt.
 	Sequence uint64 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Units spent since the lease began, at most 2^53, without those of `check`. All of them are charged now.
+	// Units spent since the lease started, at most 2^53, without the units of `check`. All of them
+	// are charged now.
 	Spent uint64 `protobuf:"varint,5,opt,name=spent,proto3" json:"spent,omitempty"`
-	// Units that the client holds and keeps, at most 2^32. All other granted units are returned, including those of
-	// answers that did not arrive.
+	// Units that the client holds and keeps, at most 2^32. All other granted units are returned,
+	// including units of answers that did not arrive.
 	Kept uint64 `protobuf:"varint,6,opt,name=kept,proto3" json:"kept,omitempty"`
 	// Additional units that the client asks for, at most 2^32.
 	Want uint64 `protobuf:"varint,7,opt,name=want,proto3" json:"want,omitempty"`
@@ -554,9 +555,9 @@ type LeaseResponse struct {
 	// answer.
 	Grant *LeaseGrant `protobuf:"bytes,4,opt,name=grant,proto3" json:"grant,omitempty"`
 	// The current terms. If their `generation` differs from the client's, the client returns its lease (`kept` and `want`
-	// 0, which is served under any generation) and begins another.
+	// 0, which is served under any generation) and starts another.
 	Terms *LeaseTerms `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
-	// Why the key cannot be leased. Units held of it are not renewed, and can be given back.
+	// Why the key cannot be leased. Units held of it are not renewed, and can be returned.
 	NotLeasable   string `protobuf:"bytes,6,opt,name=not_leasable,json=notLeasable,proto3" json:"not_leasable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -792,7 +793,7 @@ func (x *LeaseTerms) GetScarce() uint64 {
 	return 0
 }
 
-// Limits that the client brings, instead of those of a policy.
+// Limits that the client brings, instead of a policy's.
 type LimitSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 to 16 limits. With none the request is not limited.
@@ -847,8 +848,9 @@ func (x *LimitSpec) GetCharge() Charge {
 	return Charge_CHARGE_UNSPECIFIED
 }
 
-// One algorithm, applied to a prefix of the key. Its count is identified by the key, the `name` (or else the algorithm
-// and its rank among those at that depth) and the time base, so a changed count or rate keeps the units spent.
+// One algorithm, applied to a prefix of the key. Its count is identified by the key, the `name` (or
+// else the algorithm and its rank among the algorithms at that depth) and the time base, so a
+// changed count or rate keeps the units spent.
 type Limit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Shown in answers. Default: a path pattern, the algorithm and a number for each algorithm, as in `*/*#gcra0`. At most
@@ -1153,11 +1155,11 @@ func (*Limit_LegacyBucket) isLimit_Algorithm() {}
 
 func (*Limit_Concurrency) isLimit_Algorithm() {}
 
-// Generic cell rate algorithm: `burst` + 1 at once, then `count` per `period`, evenly.
+// Generic cell rate algorithm: a burst of `burst` + 1, then `count` per `period`, evenly.
 // At most burst + ceil(W * count / period) units in any window W.
 type Gcra struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Units that may come at once beyond the first, 0 to 2^32.
+	// Units that may come in a burst beyond the first, 0 to 2^32.
 	Burst uint64 `protobuf:"varint,1,opt,name=burst,proto3" json:"burst,omitempty"`
 	// Units per period.
 	Count uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
@@ -1218,7 +1220,7 @@ func (x *Gcra) GetPeriod() *durationpb.Duration {
 	return nil
 }
 
-// `capacity` at once, refilled by `count` per `period`.
+// A burst of `capacity`, refilled by `count` per `period`.
 type TokenBucket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Units that a full bucket holds.
@@ -1433,18 +1435,20 @@ type FixedWindow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Units per window.
 	Count uint64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	// The length of a window; left out where `calendar` is given.
+	// The length of a window; left out if `calendar` is set.
 	Period *durationpb.Duration `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
 	// Refused requests are charged too: a client that does not pause stays refused until the window ends.
 	ChargeDenied bool `protobuf:"varint,3,opt,name=charge_denied,json=chargeDenied,proto3" json:"charge_denied,omitempty"`
-	// Windows have an offset derived from the key, so that not all keys reset at once.
+	// Windows have an offset derived from the key, so that the windows of all keys do not start
+	// together.
 	PerKeyPhase bool `protobuf:"varint,4,opt,name=per_key_phase,json=perKeyPhase,proto3" json:"per_key_phase,omitempty"`
 	// Windows are the days, weeks, months or years of a calendar, in place of a period.
 	Calendar Calendar `protobuf:"varint,5,opt,name=calendar,proto3,enum=weir.v1.Calendar" json:"calendar,omitempty"`
 	// The time zone of the calendar, by its IANA name: `Europe/Berlin`. Default `UTC`.
 	Zone *string `protobuf:"bytes,6,opt,name=zone,proto3,oneof" json:"zone,omitempty"`
-	// The day on which a window begins. Of a week a weekday, `monday` (the default) to `sunday`; of a month `1` (the default) to
-	// `31`, which is the last day of shorter months; of a year month and day, `01-01` (the default) to `12-31`.
+	// The day on which a window starts. Of a week a weekday, `monday` (the default) to `sunday`; of a
+	// month `1` (the default) to `31`, which is the last day of shorter months; of a year month and
+	// day, `01-01` (the default) to `12-31`.
 	Anchor        *string `protobuf:"bytes,7,opt,name=anchor,proto3,oneof" json:"anchor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1657,7 +1661,8 @@ func (x *SlidingWindow) GetPeriod() *durationpb.Duration {
 	return nil
 }
 
-// At most `count` in any window of length `period`, counted in up to 1,000 buckets; units come back up to one resolution late.
+// At most `count` in any window of length `period`, counted in up to 1,000 buckets; units refill up
+// to one resolution late.
 type SlidingBuckets struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Units in any window.
@@ -2031,8 +2036,8 @@ func (x *Cycle) GetMaxWait() *durationpb.Duration {
 	return nil
 }
 
-// At most `max` requests at the same time: each reservation (Reserve) takes one slot, whatever its cost, until it is settled or has
-// expired.
+// At most `max` requests at the same time: each reservation (Reserve) takes one slot, regardless of
+// its cost, until it is settled or has expired.
 type Concurrency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Slots.
@@ -2098,8 +2103,9 @@ func (x *Concurrency) GetCheck() OnCheck {
 }
 
 // A bucket as Sharkey's SkRateLimiterService and Misskey define it: `size`, `drip_size` and `drip_rate`, or `max`, `duration` and
-// `min_interval`. It becomes a leaky_bucket; a `min_interval` that the bucket would not enforce becomes a gcra behind all other limits,
-// whose name is that of this limit with `-interval`. Numbers may have fractions, and times are milliseconds.
+// `min_interval`. It becomes a leaky_bucket; a `min_interval` that the bucket would not enforce
+// becomes a gcra behind all other limits, named as this limit with `-interval`. Numbers may have
+// fractions, and times are milliseconds.
 type LegacyBucket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Units per `duration`.
@@ -2192,9 +2198,10 @@ func (x *LegacyBucket) GetDripRate() float64 {
 
 // The decision. Without any limit on the path: allowed, `levels` empty, `binding` absent, limit and remaining 0.
 //
-// The summary (fields 1 to 7 and 13) is taken over all levels except shadow levels, each field by itself, so its numbers may come from
-// different levels: of a check that meets 6 trades in 9 s and 5,000 a day, `limit` is 6 and `reset_after` the rest of the day.
-// The numbers of one limit are in `levels[binding]`: `weir check` and the rate-limit headers over HTTP show those.
+// The summary (fields 1 to 7 and 13) is taken over all levels except shadow levels, each field
+// independently, so its numbers may come from different levels: of a check that meets 6 trades in
+// 9 s and 5,000 a day, `limit` is 6 and `reset_after` the rest of the day. The numbers of one limit
+// are in `levels[binding]`: `weir check` and the rate-limit headers over HTTP show them.
 type CheckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the request may pass: every level allows it.
@@ -2202,13 +2209,14 @@ type CheckResponse struct {
 	// The lowest `limit` of all levels. Not always the binding level's.
 	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The largest cost that would still pass now: the lowest `remaining` of all levels. Of an allowed check the binding level's.
-	// A concurrency limit counts free slots here, of which a request takes one, whatever it costs.
+	// A concurrency limit counts free slots here, of which a request takes one, regardless of its
+	// cost.
 	Remaining uint64 `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// Refused only: the shortest time after which this same check passes, if no other check charges the key. Rounded up to the
 	// microsecond; with the policy's `retry_jitter` up to that part longer. The longest of all levels, which is the binding level's. Absent if no wait helps.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// The time until every level is full again, as if never used: the longest of all levels, often that of a quota for a day and
-	// not the binding level's. 0: now.
+	// The time until every level is full again, as if never used: the longest of all levels, often a
+	// daily quota's and not the binding level's. 0: now.
 	ResetAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=reset_after,json=resetAfter,proto3" json:"reset_after,omitempty"`
 	// Allowed, but to be started this much later (limits that shape traffic): the longest of all levels. Not always the binding
 	// level's.
@@ -2224,19 +2232,22 @@ type CheckResponse struct {
 	Levels []*LevelResult `protobuf:"bytes,10,rep,name=levels,proto3" json:"levels,omitempty"`
 	// In batches and streams: this check failed, and all other fields are empty. A unary call fails with a status instead.
 	Error *Error `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	// Decided from units that the replica leases, without a call of the shared store. `remaining` is the sum of the units
-	// it holds and those that were free at its last call.
+	// Decided from units that the replica leases, without a call of the shared store. `remaining` is
+	// the sum of the units it holds and the units that were free at its last call.
 	Leased bool `protobuf:"varint,12,opt,name=leased,proto3" json:"leased,omitempty"`
-	// Nothing left (`remaining` is 0), allowed or refused: the shortest time after which a unit is left, if no other check charges
-	// the key. Rounded up to the microsecond. The longest of the levels with nothing left, so not always the binding level's.
-	// Absent where something is left, without limits, where no wait helps, and of an allowed check that is `leased`.
+	// No units left (`remaining` is 0), allowed or refused: the shortest time after which a unit is
+	// left, if no other check charges the key. Rounded up to the microsecond. The longest of the
+	// levels with no units left, so not always the binding level's. Absent if units are left, without
+	// limits, if no wait helps, and of an allowed check that is `leased`.
 	NextAfter *durationpb.Duration `protobuf:"bytes,13,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
-	// The id of the operator's override in force on the deepest overridden level, or of the ban that refused the check.
+	// The id of the operator's override on the deepest overridden level, or of the ban that refused
+	// the check.
 	Override string `protobuf:"bytes,14,opt,name=override,proto3" json:"override,omitempty"`
-	// The answer is that of an earlier request with the same `request_id`. This one charged nothing.
+	// The answer of an earlier request with the same `request_id`. This one charged nothing.
 	RepeatedRequest bool `protobuf:"varint,15,opt,name=repeated_request,json=repeatedRequest,proto3" json:"repeated_request,omitempty"`
-	// The operator's reason for the ban that refused the check, whatever the limits say. With a ban `levels` is empty,
-	// `retry_after` is the time until the ban ends, and `never` says that it has no end.
+	// The operator's reason for the ban that refused the check, regardless of the limits. With a ban
+	// `levels` is empty, `retry_after` is the time until the ban ends, and `never` says that it has
+	// no end.
 	BanReason     string `protobuf:"bytes,16,opt,name=ban_reason,json=banReason,proto3" json:"ban_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2395,7 +2406,7 @@ type LevelResult struct {
 	Shadow bool `protobuf:"varint,3,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	// Whether this limit alone allows the check.
 	Allowed bool `protobuf:"varint,4,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	// The most units that it allows at once.
+	// The most units that it allows in a burst.
 	Limit uint64 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The largest cost that it would still allow now. Of a concurrency limit: the free slots, of which a request takes one.
 	Remaining uint64 `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`
@@ -2407,8 +2418,8 @@ type LevelResult struct {
 	Wait *durationpb.Duration `protobuf:"bytes,9,opt,name=wait,proto3" json:"wait,omitempty"`
 	// Refused, and no wait helps.
 	Never bool `protobuf:"varint,10,opt,name=never,proto3" json:"never,omitempty"`
-	// Nothing left, allowed or refused: the shortest time after which a unit is left. Absent where something is left, and where no
-	// wait helps.
+	// No units left, allowed or refused: the shortest time after which a unit is left. Absent if
+	// units are left, and if no wait helps.
 	NextAfter     *durationpb.Duration `protobuf:"bytes,11,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2528,7 +2539,7 @@ type Error struct {
 	Code int32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
 	// One sentence.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// The invalid field, as in `limit_spec.limits[0].gcra.count`; empty where there is none.
+	// The invalid field, as in `limit_spec.limits[0].gcra.count`; empty if there is none.
 	Field         string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2585,10 +2596,10 @@ func (x *Error) GetField() string {
 	return ""
 }
 
-// Several checks at once.
+// Several checks in one call.
 type CheckBatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1,000. They are decided in order, each by itself.
+	// At most 1,000. They are decided in order, each independently.
 	Checks        []*CheckRequest `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2870,7 +2881,7 @@ type CommitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The units charged.
 	Charged int64 `protobuf:"varint,1,opt,name=charged,proto3" json:"charged,omitempty"`
-	// Of what was reserved, the units that were given back.
+	// The reserved units that were refunded.
 	Refunded int64 `protobuf:"varint,2,opt,name=refunded,proto3" json:"refunded,omitempty"`
 	// The units charged beyond the reserved ones, whether they were free or not. They may take a level over its limit:
 	// later checks are refused until it has recovered.
@@ -2989,9 +3000,9 @@ func (x *CancelRequest) GetHold() string {
 // The settlement of a reservation. Repeated calls, and a Cancel after a Commit, get the first one.
 type CancelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The units charged: 0, or those of an earlier Commit.
+	// The units charged: 0, or by an earlier Commit.
 	Charged int64 `protobuf:"varint,1,opt,name=charged,proto3" json:"charged,omitempty"`
-	// Of what was reserved, the units that were given back.
+	// The reserved units that were refunded.
 	Refunded int64 `protobuf:"varint,2,opt,name=refunded,proto3" json:"refunded,omitempty"`
 	// As in CommitResponse.
 	Degraded      bool `protobuf:"varint,3,opt,name=degraded,proto3" json:"degraded,omitempty"`
@@ -3165,8 +3176,9 @@ type CheckAllRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 32, all of the same domain, all with a limit_spec or none, all dry runs or none, without `request_id`. The
 	// shortest `max_wait` applies to all. Charges to the same limit and key are summed, and pass if the sum does; that
-	// limit must be the same in all of these checks, also its `factor`. A refusal charges nothing, whatever the policy's
-	// `charge` says, except limits with `charge_denied`. A limit_spec with CHARGE_INDEPENDENT is an error.
+	// limit must be the same in all of these checks, also its `factor`. A refusal charges nothing,
+	// regardless of the policy's `charge`, except limits with `charge_denied`. A limit_spec with
+	// CHARGE_INDEPENDENT is an error.
 	Checks        []*CheckRequest `protobuf:"bytes,1,rep,name=checks,proto3" json:"checks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

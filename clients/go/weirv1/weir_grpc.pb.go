@@ -54,8 +54,8 @@ const (
 type RateLimiterClient interface {
 	// Decides one key: every limit on its path, in one atomic step.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
-	// Decides up to 1,000 checks in order, each by itself. An invalid check is answered in its place with `error` set and
-	// does not affect the others.
+	// Decides up to 1,000 checks in order, each independently. An invalid check is answered in its
+	// place with `error` set and does not affect the others.
 	CheckBatch(ctx context.Context, in *CheckBatchRequest, opts ...grpc.CallOption) (*CheckBatchResponse, error)
 	// Decides 1 to 32 checks of one domain together, in one step: either all are charged or none. Each is answered in its place. An
 	// invalid check fails the call, and nothing is charged.
@@ -73,7 +73,7 @@ type RateLimiterClient interface {
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
 	// Settles an unused reservation: a Commit of 0.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
-	// Changes the time at which a reservation expires. Errors are those of Commit.
+	// Changes the time at which a reservation expires. Errors as of Commit.
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
 	// Leases units of hot keys to the client, which then decides their checks in its own process, never over the limit
 	// (docs/leases.md). One stream serves all keys: one answer for each request, in order. Leases are in the store, so a
@@ -233,8 +233,8 @@ func (c *rateLimiterClient) Suggest(ctx context.Context, in *SuggestRequest, opt
 type RateLimiterServer interface {
 	// Decides one key: every limit on its path, in one atomic step.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
-	// Decides up to 1,000 checks in order, each by itself. An invalid check is answered in its place with `error` set and
-	// does not affect the others.
+	// Decides up to 1,000 checks in order, each independently. An invalid check is answered in its
+	// place with `error` set and does not affect the others.
 	CheckBatch(context.Context, *CheckBatchRequest) (*CheckBatchResponse, error)
 	// Decides 1 to 32 checks of one domain together, in one step: either all are charged or none. Each is answered in its place. An
 	// invalid check fails the call, and nothing is charged.
@@ -252,7 +252,7 @@ type RateLimiterServer interface {
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
 	// Settles an unused reservation: a Commit of 0.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
-	// Changes the time at which a reservation expires. Errors are those of Commit.
+	// Changes the time at which a reservation expires. Errors as of Commit.
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
 	// Leases units of hot keys to the client, which then decides their checks in its own process, never over the limit
 	// (docs/leases.md). One stream serves all keys: one answer for each request, in order. Leases are in the store, so a
