@@ -78,7 +78,7 @@ fn surprising_settings_are_warnings() {
     ]);
     for (name, warning) in [
         ("default.yaml", "metrics and logs call the default domain, whose name is empty, `default` too"),
-        ("other.yaml", "domains that have no series of their own `other` too"),
+        ("other.yaml", "domains without their own series `other` too"),
         ("above.yaml", "`a` is above the anchor (3 segments) of `a/b`"),
         ("alone.yaml", "a limit in shadow mode, or a quota, that is exceeded is charged alone"),
         ("star.yaml", "`img*` is an exact name here"),
@@ -182,7 +182,7 @@ fn a_factor_that_divides_no_limit_is_a_warning() {
     let lifted = "trade: { factor: 0, limits: [[3, 1, 1]] }";
     for (children, cause) in [
         ("alex: { factor: 2 }".to_owned(), "there are none\n"),
-        ("alex: { factor: 2 }, '*': {}".to_owned(), "there are none (those of a `*` beside it do not apply to it)\n"),
+        ("alex: { factor: 2 }, '*': {}".to_owned(), "there are none (limits of a sibling `*` do not apply to it)\n"),
         (format!("alex: {{ factor: 2, children: {{ {lifted} }} }}"), "a factor of 0 lifts all of them\n"),
     ] {
         let dir = Folder::of(&[("limits.yaml", &format!("schema: {{ {children} }}"))]);

@@ -48,7 +48,7 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
         ),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: 1, period: 1s }\n        window: 5s\n",
-            ":5:9: unknown key beside gcra `window`; known are name, shadow",
+            ":5:9: unknown key next to gcra `window`; known are name, shadow",
         ),
         (
             "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, period: 1s }\n        count: 5\n",

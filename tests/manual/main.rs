@@ -96,10 +96,7 @@ fn the_manual_is_up_to_date() {
     let found = found();
     let paths: BTreeSet<_> = manual.keys().chain(found.keys()).collect();
     let wrong: Vec<_> = paths.into_iter().filter(|path| manual.get(*path) != found.get(*path)).collect();
-    assert!(
-        wrong.is_empty(),
-        "not as the code and its documents make them: {wrong:?}; run ./manual and commit what it writes"
-    );
+    assert!(wrong.is_empty(), "out of date: {wrong:?}; run ./manual and commit its output");
 }
 
 #[test]
@@ -121,7 +118,7 @@ fn the_size_of_every_state_is_listed() {
         template.split("## What a state takes").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("sizes");
     let listed: Vec<_> = sizes.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let names: Vec<_> = rates().map(|entry| entry.name).collect();
-    assert_eq!(listed, names, "{}: add what `cargo bench --bench states NAME` prints", page::TEMPLATE);
+    assert_eq!(listed, names, "{}: add the output of `cargo bench --bench states NAME`", page::TEMPLATE);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn section(readme: &Readme) -> String {
     format!("### {name}\n\n{}\n\n", blocks.join("\n\n"))
 }
 
-/// Lowers the headings of a block below that of a section.
+/// Lowers the headings of a block below the section's heading.
 fn shifted(block: &str) -> String {
     let is_heading = block.trim_start_matches('#').starts_with(' ') && block.starts_with('#');
     if is_heading { format!("##{block}") } else { block.to_owned() }

@@ -24,13 +24,13 @@ fn check_one(path: &str, name: &str, fields: &str) -> String {
     match find(name) {
         Some(entry) => {
             for (field, _) in &pairs {
-                assert!(entry.fields.contains(field), "{quote}: there is no {field}");
+                assert!(entry.fields.contains(field), "{quote}: {field} is missing");
             }
             if let Err(error) = (entry.parse)(&pairs, &Bounds { max_period: MAX_PERIOD }) {
                 panic!("{quote}: {error}");
             }
         }
-        None => assert!(has_message(name), "{quote}: there is no algorithm {name}"),
+        None => assert!(has_message(name), "{quote}: unknown algorithm {name}"),
     }
     name.to_owned()
 }

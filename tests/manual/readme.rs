@@ -84,7 +84,7 @@ fn rows(blocks: &[String], header: &str) -> Result<Vec<(String, String)>, String
         let whole = cells.len() == header.trim_matches('|').split('|').count() && row.ends_with('|');
         let mut cells = cells.into_iter();
         let pair = cells.next().zip(cells.next()).filter(|(_, second)| whole && !second.is_empty());
-        pair.ok_or(format!("`{row}` is no row of `{header}`"))
+        pair.ok_or(format!("`{row}` is not a row of `{header}`"))
     };
     table.lines().skip(2).map(cells).collect()
 }

@@ -49,7 +49,7 @@ pub enum Event {
         key: Vec<String>,
         subtree: bool,
     },
-    /// Replaces the policy in force.
+    /// Replaces the current policy.
     Reload(usize),
 }
 

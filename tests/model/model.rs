@@ -31,8 +31,8 @@ pub struct Answer {
 /// kind with time base.
 type Identity = (Vec<String>, Result<String, Unnamed>, (&'static str, i64));
 
-/// The first unnamed limit of one kind at a node, or another one with its period and its rank among those of that
-/// period.
+/// The first unnamed limit of one kind at a node, or another one with its period and its rank among
+/// the limits of that period.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Unnamed {
     First,

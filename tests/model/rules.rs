@@ -13,9 +13,10 @@ pub struct Arrival {
     at: Fraction,
     /// The limit with and without the request's factor: the time of one unit, and the most units.
     maker: [Meter; 2],
-    /// Whether others know the limit, and charge it: since it has written the state beside others.
+    /// Whether others know the limit, and charge it: since it has written the state in addition to
+    /// others.
     is_known: bool,
-    /// Until when it is kept beside others: until its own units have come back, and an hour.
+    /// Until when it is kept with others: an hour after its own units have refilled.
     until: i128,
 }
 
@@ -42,7 +43,8 @@ impl Arrival {
 /// The state of one key under a limit: the units spent, never the units left.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// The arrival time of the limit that wrote the state, then those of up to three others that wrote it before.
+    /// The arrival time of the limit that wrote the state, then of up to three others that wrote it
+    /// before.
     Arrivals(Vec<Arrival>),
     Window {
         start: i128,
@@ -64,7 +66,7 @@ impl State {
     }
 }
 
-/// Returns the rule's name and time base. If either changes, states start afresh.
+/// Returns the rule's name and time base. If either changes, states start from zero.
 pub fn kind(rule: &Rule) -> (&'static str, i64) {
     match rule {
         Rule::Gcra { .. } => ("gcra", 0),
@@ -138,7 +140,7 @@ fn arrival(limit: [Meter; 2], state: Option<State>, now: i128, cost: i128) -> (D
     let depth = each.times(most);
     let present = Fraction::whole(now);
     // A state that another limit wrote is cut to the furthest that this limit could have written, with or without the
-    // factor. What this limit wrote under another factor rounds up.
+    // factor. An arrival time that this limit wrote under another factor rounds up.
     let furthest = Arrival::furthest(limit, present);
     let all = match state {
         Some(State::Arrivals(all)) => all,

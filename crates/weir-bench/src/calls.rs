@@ -1,4 +1,4 @@
-//! Unary calls: each waits for its answer before the next one begins.
+//! Unary calls: each waits for its answer before the next one starts.
 
 use std::{future::Future, sync::Arc};
 

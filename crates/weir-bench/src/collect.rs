@@ -29,7 +29,7 @@ pub(crate) struct Collector {
     total: Counts,
     /// The counts of the last interval.
     recent: Counts,
-    /// Empty counts, to be swapped with those of a thread.
+    /// Empty counts, to be swapped with a thread's counts.
     spare: Counts,
 }
 
@@ -51,7 +51,8 @@ impl Collector {
         Ok(Self { load, losses, stop, server_pid, live, total, recent, spare })
     }
 
-    /// Runs the load until it ends or the first signal. A second signal ends it at once, with its exit code.
+    /// Runs the load until it ends or the first signal. A second signal ends it immediately, with
+    /// its exit code.
     ///
     /// # Errors
     /// A thread of the generator fails.
@@ -105,7 +106,8 @@ impl Collector {
         }
     }
 
-    /// Collects the threads' counts, and prints them as those of the last `passed`, unless that is zero.
+    /// Collects the threads' counts, and prints them as the counts of the last `passed`, unless
+    /// that is zero.
     fn collect(&mut self, recorders: &[&Recorder], second: u64, passed: Duration) -> Result<(), Failure> {
         self.recent.clear();
         for recorder in recorders {

@@ -20,7 +20,7 @@ pub(crate) fn own() -> Duration {
 /// Returns the CPU time of another process so far, with a resolution of 10 ms (Linux).
 ///
 /// # Errors
-/// There is no such process, or no `/proc`.
+/// The process does not exist, or `/proc` is missing.
 pub(crate) fn of_process(pid: u32) -> Result<Duration, Failure> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).map_err(|error| Failure(format!("{path}: {error}")))?;

@@ -38,7 +38,7 @@ pub(crate) struct Errors {
 /// Counts and latencies of calls.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// Checks that began before the measurement, whatever their outcome.
+    /// Checks that started before the measurement, regardless of their outcome.
     pub warm_up: u64,
     /// Calls that ended; on a stream each check is one.
     pub calls: u64,

@@ -1,8 +1,9 @@
 //! The limit format of Sharkey's `SkRateLimiterService`, and of Misskey before it: maps without an algorithm's name,
 //! with plain numbers and times in milliseconds.
 //!
-//! `{ size, drip_size, drip_rate }` is a `leaky_bucket`. `{ max, duration, min_interval }` is translated to one as
-//! that service does; where the translation would lose `min_interval`, a `gcra` beside it enforces the interval.
+//! `{ size, drip_size, drip_rate }` is a `leaky_bucket`. `{ max, duration, min_interval }` is
+//! translated to one as that service does; if the translation would lose `min_interval`, an
+//! additional `gcra` enforces the interval.
 
 use super::limits::scalar;
 use weir_core::algorithm::{self, Bounds, ParamError, Params};
@@ -239,7 +240,8 @@ fn bucket(size: f64, drip_size: f64, drip_rate_ms: f64) -> Translated {
 }
 
 /// Translates `max` per `duration` to a bucket, as closely as whole milliseconds allow. The ticks are `min_interval`
-/// apart, unless that is shorter than the time of one unit: then `min_interval` becomes a limit of its own.
+/// apart, unless that is shorter than the time of one unit: then `min_interval` becomes a separate
+/// limit.
 fn translate(max: f64, duration: f64, min_interval: Option<f64>) -> Translated {
     let tick = min_interval.unwrap_or_else(|| (duration / max).round()).max(1.0);
     let drip_size = (max / (duration / tick)).round().max(1.0);

@@ -101,7 +101,7 @@ impl Policy {
         &self.overrides
     }
 
-    /// Whether requests in this domain (`None`: an undefined one) may have limits of their own.
+    /// Whether requests in this domain (`None`: an undefined one) may have their own limits.
     pub fn allows_spec(&self, domain: Option<&Domain>) -> bool {
         domain.and_then(|domain| domain.allows_spec).unwrap_or(!self.denies_specs)
     }

@@ -18,7 +18,7 @@ use weir_settings::{
 
 /// Maximum length of a limit's name, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
-/// The keys of a limit beside its algorithm.
+/// The keys of a limit in addition to its algorithm.
 pub const LIMIT_KEYS: &[&str] = &["name", "shadow", "lease"];
 /// The suffix of the name of the second limit that a legacy bucket becomes.
 const INTERVAL: &str = "-interval";
@@ -174,7 +174,7 @@ struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// Reads the parameters, and those of the second limit that a legacy bucket may need.
+    /// Reads the parameters, also of the second limit that a legacy bucket may need.
     fn read(
         &self,
         node: &Node,
@@ -358,7 +358,7 @@ fn unknown_key(key: &str, with_depth: bool, beside: Option<&algorithm::Entry>) -
         Some(algorithm) if algorithm.fields.contains(&key) => {
             format!("`{key}` is a parameter of {name}; write it within `{name}: {{ … }}`", name = algorithm.name)
         }
-        Some(algorithm) => suggest::unknown(&format!("key beside {}", algorithm.name), key, &known),
+        Some(algorithm) => suggest::unknown(&format!("key next to {}", algorithm.name), key, &known),
         None => suggest::unknown(
             "key",
             key,

@@ -9,7 +9,7 @@ use weir_core::{
     plan::Limit,
 };
 
-/// The name in metrics of what has no series of its own.
+/// The name in metrics of domains and limits without their own series.
 const OTHER: &str = "other";
 
 /// A node of a domain, with its pattern.
@@ -39,10 +39,12 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
 }
 
 /// Returns the warnings, sorted. In all domains: a name that metrics give to others, several unnamed limits of one
-/// algorithm and time base at a node. In domains of descriptors: the notes of the reader, such as ignored keys, and
-/// `over_limit_only` beside limits that may be exceeded by requests that pass. In others: names with a `*` that is not a
-/// pattern, factors that divide no limit, leases that cannot be granted, concurrency limits whose slots cannot be taken, limits that never refuse because of others, and limits above the
-/// anchor that have limits below them, which a Redis Cluster cannot decide in one step.
+/// algorithm and time base at a node. In domains of descriptors: the notes of the reader, such as
+/// ignored keys, and `over_limit_only` next to limits that admitted requests may exceed. In others:
+/// names with a `*` that is not a pattern, factors that divide no limit, leases that cannot be
+/// granted, concurrency limits whose slots cannot be taken, limits that never refuse because of
+/// others, and limits above the anchor that have limits below them, which a Redis Cluster cannot
+/// decide in one step.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
@@ -97,7 +99,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
 /// Warns of a domain whose name is also a label of other domains.
 fn shared_label(domain: &str) -> Option<String> {
     let others = match domain {
-        OTHER => "domains that have no series of their own",
+        OTHER => "domains without their own series",
         _ if !domain.is_empty() && domain == domain_label("") => "the default domain, whose name is empty,",
         _ => return None,
     };
@@ -129,7 +131,7 @@ fn implied_limits(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
         let own = domain.limits_at(policy_node.node);
         let above: Vec<_> = ancestors(nodes, policy_node).flat_map(|above| domain.limits_at(above.node)).collect();
         for (index, limit) in own.iter().enumerate() {
-            // Of two limits that admit the same, the second one is implied.
+            // If two limits admit the same, the second one is implied.
             let beside = own.iter().enumerate().filter(|(other, beside)| {
                 *other != index && (*other < index || !beside.params.is_implied_by(&limit.params))
             });
@@ -160,7 +162,7 @@ fn idle_factors<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Ite
             .pattern
             .split_last()
             .is_some_and(|(name, above)| *name != "*" && node_at(nodes, &[above, &["*"]].concat()).is_some());
-        let beside = if has_any_beside { " (those of a `*` beside it do not apply to it)" } else { "" };
+        let beside = if has_any_beside { " (limits of a sibling `*` do not apply to it)" } else { "" };
         let own = own.pattern.join("/");
         Some(format!(
             "the factor of `{own}` changes nothing: it divides limits at this node and below, and {none}{beside}"
@@ -283,7 +285,7 @@ fn why_forgotten(before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, n
         node.is_some_and(|node| goes_on(node) && counted_together(after, node) != together)
     };
     if let Some((path, _)) = reached.iter().find(other_count) {
-        return Some(format!("share_threshold of `{path}` changes, and with it what is counted together"));
+        return Some(format!("share_threshold of `{path}` changes, and with it the keys that share a count"));
     }
     let (path, node) = reached.iter().find(|(_, node)| !node.is_some_and(goes_on))?;
     if node.is_none() {
@@ -300,7 +302,7 @@ fn no_limit_goes_on(path: &str, limit: &Limit) -> String {
 }
 
 /// Returns the nodes of `after` that keys of a pattern of `before` reach, each with its path. A `*` also matches
-/// names that only `after` has; names that `before` has are nodes of their own there.
+/// names that only `after` has; names that `before` has are separate nodes there.
 fn reached(before: &Domain, after: &Domain, pattern: &[&str]) -> Vec<(String, Option<NodeId>)> {
     let mut ends = vec![(String::new(), Some(0), Some(0))];
     for segment in pattern {
@@ -326,7 +328,8 @@ fn reached(before: &Domain, after: &Domain, pattern: &[&str]) -> Vec<(String, Op
     ends.into_iter().map(|(path, _, new)| (path, new)).collect()
 }
 
-/// Returns the name of a domain in comparisons. Unlike its label in metrics, it is not that of another domain.
+/// Returns the name of a domain in comparisons. Unlike its label in metrics, it differs from the
+/// names of other domains.
 pub(crate) fn distinct_name(domain: &str) -> String {
     let is_shared = !domain.is_empty() && domain == domain_label("");
     if is_shared { format!("domain {domain}") } else { domain_label(domain).to_owned() }

@@ -1,4 +1,4 @@
-//! Limits that a request has of its own (`limit_spec`).
+//! A request's own limits (`limit_spec`).
 
 use thiserror::Error;
 
@@ -112,7 +112,7 @@ impl RequestLimits {
         Ok(Self { limits, charge })
     }
 
-    /// Whether there are no limits.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }

@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(suggested(domain, key), (corrected.to_owned(), patterns.to_owned()), "{key:?}");
         }
         assert!(is_matched(domain, &["user", "alex", "else"]));
-        assert!(is_matched(domain, &["ours", "any"]), "a factor of 0 is no mistake");
+        assert!(is_matched(domain, &["ours", "any"]), "a factor of 0 is not a mistake");
     }
 
     #[test]

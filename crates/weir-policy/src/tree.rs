@@ -27,7 +27,8 @@ pub struct Domain {
     pub charge: Charge,
     /// The rule for decisions while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
-    /// Whether requests may have limits of their own, if the domain sets it; see [`crate::Policy::allows_spec`].
+    /// Whether requests may have their own limits, if the domain sets it; see
+    /// [`crate::Policy::allows_spec`].
     pub allows_spec: Option<bool>,
     /// Number of leading segments that determine where states are stored; above 0.
     pub anchor: u8,
@@ -53,7 +54,7 @@ struct Node {
     limits: Range<u32>,
     /// Whether a factor of 0 lifts its limits.
     is_lifted: bool,
-    /// Whether it has a factor of its own that divides limits: neither 0 nor 1.
+    /// Whether it has its own factor that divides limits: neither 0 nor 1.
     is_divided: bool,
 }
 
@@ -79,7 +80,7 @@ impl Domain {
         self.nodes[node as usize].is_lifted
     }
 
-    /// Whether a node has a factor of its own that divides limits: neither 0 nor 1.
+    /// Whether a node has its own factor that divides limits: neither 0 nor 1.
     pub(crate) fn is_divided(&self, node: NodeId) -> bool {
         self.nodes[node as usize].is_divided
     }

@@ -85,7 +85,7 @@ pub fn parse(text: &str) -> Result<Option<Node>, Problems> {
     parse_within(text, FILE_BOUNDS)
 }
 
-/// Like [`parse`], within other bounds than those of operators' files.
+/// Like [`parse`], within other bounds than for operators' files.
 ///
 /// # Errors
 /// As for [`parse`].

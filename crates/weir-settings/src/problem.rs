@@ -23,7 +23,7 @@ pub struct Problem {
     pub mark: Mark,
     /// The invalid field, such as `limits[0].gcra.count`; empty if the position is enough.
     pub field: String,
-    /// A message: what is wrong, and what would be right.
+    /// A message: the problem, and a correct value.
     pub message: String,
 }
 

@@ -16,7 +16,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is no secret.
+    /// Whether the secret is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

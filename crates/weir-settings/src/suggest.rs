@@ -23,8 +23,8 @@ pub fn not_one_of(key: &str, known: &[&str], found: &str) -> String {
     format!("{key} must be {}, not {found}", either(known))
 }
 
-/// Returns the known word that is a few typing errors away, or else those of which the word is a part, as `window` is
-/// of `fixed_window`.
+/// Returns the known word that is a few typing errors away, or else the known words that contain
+/// the word, as `fixed_window` contains `window`.
 pub fn meant<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
     let near = known.iter().filter_map(|known| Some((distance(word, known)?, *known)));
     if let Some((_, near)) = near.min_by_key(|(distance, _)| *distance) {

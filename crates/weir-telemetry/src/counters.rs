@@ -1,5 +1,5 @@
-//! Sharded counters: checks on all threads add to them, each thread in its own shard. The exporter's counters begin
-//! with the first count, and receive the increments when they are read.
+//! Sharded counters: checks on all threads add to them, each thread in its own shard. The
+//! exporter's counters start with the first count, and receive the increments when they are read.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ const LINE: usize = 16;
 pub struct ShardedCounters {
     len: usize,
     factory: Box<CounterFactory>,
-    /// The counters that have begun.
+    /// The counters that have started.
     counters: Mutex<HashMap<usize, Total>>,
     /// The increments of each shard since the last flush; allocated at its first count.
     shards: [OnceLock<Box<[Line]>>; SHARDS],
 }
 
-/// Returns the counters that begin with the first count at a position, each with its position. Those that have begun
-/// already are ignored.
+/// Returns the counters that start with the first count at a position, each with its position.
+/// Those that have started already are ignored.
 type CounterFactory = dyn Fn(usize) -> Vec<(usize, Counter)> + Send + Sync;
 
 /// A counter, and the sum of its increments.
@@ -47,7 +47,7 @@ impl ShardedCounters {
         Self { len, factory, counters: Mutex::default(), shards: [const { OnceLock::new() }; SHARDS] }
     }
 
-    /// Makes counters that have all begun.
+    /// Makes counters that have all started.
     pub(crate) fn of(counters: Vec<Counter>) -> Self {
         Self::new(counters.len(), Box::new(move |index| vec![(index, counters[index].clone())]))
     }

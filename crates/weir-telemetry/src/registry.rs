@@ -53,8 +53,8 @@ impl Registry {
         self.remember(ShardedCounters::of(counters))
     }
 
-    /// Makes `len` sharded counters that begin with the first count: `factory` returns the counters that begin with the
-    /// first count at a position, each with its own position below `len`.
+    /// Makes `len` sharded counters that start with the first count: `factory` returns the counters
+    /// that start with the first count at a position, each with its own position below `len`.
     pub fn sharded_from_first_count(
         &self,
         len: usize,

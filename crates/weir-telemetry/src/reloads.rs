@@ -12,8 +12,8 @@ pub struct Reloads {
 }
 
 impl Reloads {
-    /// Makes the metrics: `total` counts reloads by the label `result`; `in_force` is 1 while the files on disk are in
-    /// force.
+    /// Makes the metrics: `total` counts reloads by the label `result`; `in_force` is 1 while the
+    /// files on disk are applied.
     pub fn new(registry: &Registry, total: Metric, in_force: Metric, labels: &[(&'static str, &str)]) -> Self {
         let counted = ["error", "success"].map(|result| {
             let labels: Vec<_> = labels.iter().copied().chain([("result", result)]).collect();

@@ -15,7 +15,8 @@ use super::{DURATION, choices, described, root, with};
 use crate::readme;
 
 pub fn schema() -> Value {
-    let head = "A policy of Weir in its native format. `weir limits lint` checks what a schema cannot say.";
+    let head =
+        "A policy of Weir in its native format. `weir limits lint` checks the rules that a schema cannot express.";
     let mut definitions = Map::new();
     definitions.insert("nodes".to_owned(), nodes());
     definitions.insert("node".to_owned(), object(properties(NODE_KEYS, of_node), json!(["object", "null"])));
@@ -62,7 +63,7 @@ fn of_file(key: &str) -> Value {
             described(choice(key), "What answers while a shared store is unavailable. Default: local.")
         }
         "limit_spec" => {
-            described(choice(key), "Whether requests may bring limits of their own. Default: the setting `limit_spec`.")
+            described(choice(key), "Whether requests may bring their own limits. Default: the setting `limit_spec`.")
         }
         "anchor" => described(
             json!({ "type": "integer", "minimum": 1, "maximum": MAX_SEGMENTS }),
@@ -71,16 +72,16 @@ fn of_file(key: &str) -> Value {
         "lease" => described(lease(), "Whether replicas lease units of the limits of this file. Default: false."),
         "shadow" => described(
             json!({ "type": "boolean" }),
-            "Whether every request passes, and what its limits would refuse is counted. Default: false.",
+            "Whether every request passes, and would-be refusals are only counted. Default: false.",
         ),
         "retry_jitter" => described(
             json!({ "type": "number", "minimum": 0, "maximum": 1 }),
-            "How much later than needed retries are told at most, as a part of the wait, spread by key. Default: 0.",
+            "The most that is added to retry times, as a part of the wait, spread by key. Default: 0.",
         ),
         "schema" => {
             described(reference("nodes"), "The first segments of keys. An exact name takes precedence over `*`.")
         }
-        "tests" => described(tests(), "Checks and what they must be answered, which `weir limits lint` runs."),
+        "tests" => described(tests(), "Checks with their expected answers, which `weir limits lint` runs."),
         other => panic!("describe `{other}` here"),
     }
 }

@@ -10,7 +10,7 @@ use super::{DURATION, choices, root, with};
 use crate::read;
 
 pub fn schema() -> Value {
-    let head = "The settings of `weir serve`. `weir config check` checks what a schema cannot say.";
+    let head = "The settings of `weir serve`. `weir config check` checks the rules that a schema cannot express.";
     let defaults = serde_json::to_value(Settings::default()).expect("JSON");
     root("Weir settings", head, section(&defaults, "", &comments(&read("config/weir.yaml"))))
 }

@@ -15,8 +15,8 @@ const KEYS: u64 = 1_000;
 #[derive(Args)]
 #[command(next_help_heading = "Checks")]
 pub(crate) struct CheckArgs {
-    /// The key's segments, separated by `/`; `{}` is replaced by a number. With --call envoy they are keys and values in
-    /// turn [default: user/{}/trade, or user/{} with --call envoy]
+    /// The key's segments, separated by `/`; `{}` is replaced by a number. With --call envoy they
+    /// are alternately keys and values [default: user/{}/trade, or user/{} with --call envoy]
     #[arg(long, value_name = "KEY", conflicts_with = "depth")]
     pub key: Option<String>,
     /// Instead of --key: the number of segments of a key like user/{}/trade/s4/s5…

@@ -91,7 +91,8 @@ impl Timer for Virtual {
     }
 }
 
-/// A simulated service. `answers_at` maps the time at which a call was sent to that of its answer.
+/// A simulated service. `answers_at` maps the time at which a call was sent to the time of its
+/// answer.
 struct Service {
     time: Virtual,
     answers_at: fn(Nanos) -> Nanos,

@@ -40,7 +40,7 @@ impl Keys {
         match self {
             Self::Uniform(1) => 0,
             Self::Uniform(count) => rng.random_range(..*count),
-            // Ranks begin at 1, and rounding may exceed the last one.
+            // Ranks start at 1, and rounding may exceed the last one.
             Self::Zipf(count, zipf) => (rng.sample(zipf) as u64).clamp(1, *count) - 1,
         }
     }

@@ -30,7 +30,7 @@ const MAX_EXHAUSTED_KEYS: u64 = 100;
 /// Placeholder of the number in a key.
 pub(crate) const NUMBER: &str = "{}";
 
-/// A limit of requests: `burst` + 1 at once, then `count` per `period`.
+/// A limit of requests: a burst of `burst` + 1, then `count` per `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnLimit {
     pub burst: u64,
@@ -180,7 +180,7 @@ pub(crate) fn exhausted_keys(keys: u64) -> u64 {
     keys.min(MAX_EXHAUSTED_KEYS)
 }
 
-/// A writer of request bodies, with random numbers of its own.
+/// A writer of request bodies, with its own random numbers.
 pub(crate) struct RequestWriter {
     requests: Arc<Requests>,
     rng: ChaCha8Rng,

@@ -1,4 +1,4 @@
-//! Start times of calls: at once in a closed loop, by a schedule in an open one.
+//! Start times of calls: immediate in a closed loop, by a schedule in an open one.
 
 mod schedule;
 mod stop;
@@ -32,7 +32,7 @@ pub(crate) struct Pacer<C> {
 
 #[derive(Clone)]
 enum Loop {
-    /// A free caller starts the next call at once, until this time.
+    /// A free caller starts the next call immediately, until this time.
     Closed(Nanos),
     /// Calls start by a schedule. A free caller takes the first due call. A due call waits for a free caller, and its
     /// latency counts from its due time.

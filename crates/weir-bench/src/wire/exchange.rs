@@ -8,7 +8,8 @@ use tonic::Code;
 
 use super::{PREFIX, answers::Fault};
 
-/// Maximum length of an answer in bytes, far above that of a thousand checks with all their levels.
+/// Maximum length of an answer in bytes, far above the length for a thousand checks with all their
+/// levels.
 const MAX_ANSWER: usize = 64 << 20;
 
 /// The response of a call as it arrives. `next` is cancel-safe.

@@ -106,7 +106,7 @@ impl Reader {
         let (detailed_metric, value_to_metric) = (flag("detailed_metric"), flag("value_to_metric"));
         let share_threshold = flag("share_threshold");
         if share_threshold && !matches!(value, ValuePattern::Pattern(_)) {
-            let message = format!("share_threshold is for values with a `*`; that of `{}` has none", place.1);
+            let message = format!("share_threshold is for values with a `*`; the value of `{}` has none", place.1);
             self.problem(node.mark, "share_threshold", message);
         }
         let metadata = find("metadata").and_then(|entry| match metadata::read(&entry.value) {

@@ -1,5 +1,5 @@
-//! Domains in the format of envoyproxy/ratelimit: [`mod@file`] reads it, [`rule`] holds the options beside the
-//! limits, and [`mod@resolve`] matches the descriptors of requests.
+//! Domains in the format of envoyproxy/ratelimit: [`mod@file`] reads it, [`rule`] holds the options
+//! next to the limits, and [`mod@resolve`] matches the descriptors of requests.
 //!
 //! Such a domain is a tree like any other. An entry of a descriptor is two segments. Its key is matched exactly; its
 //! value is matched exactly, else by the first pattern that fits, else by the descriptor without a value. Only the

@@ -24,7 +24,7 @@ use weir_settings::{
 
 /// Maximum length of a name in bytes; envoyproxy/ratelimit has no maximum.
 const MAX_NAME_BYTES: usize = 4_096;
-/// Keys of a `rate_limit`, beside the parameters of a named algorithm.
+/// Keys of a `rate_limit`, in addition to the parameters of a named algorithm.
 pub(crate) const KEYS: &[&str] =
     &["unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "period", "algorithm"];
 

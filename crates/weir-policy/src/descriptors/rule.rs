@@ -1,4 +1,4 @@
-//! The rules of a file of descriptors: its options beside the limits of the tree.
+//! The rules of a file of descriptors: its options in addition to the limits of the tree.
 
 use std::{collections::HashMap, path::Path};
 
@@ -25,7 +25,7 @@ pub struct Descriptors {
 pub struct Rule {
     /// The value, as the file writes it.
     pub value: ValuePattern,
-    /// One for each `rate_limit`, in order: those of the node's limits, or a single `unlimited` one.
+    /// One for each `rate_limit`, in order: for the node's limits, or a single `unlimited` one.
     pub limits: Box<[RuleLimit]>,
     /// `unlimited`: explicitly without a limit.
     pub unlimited: bool,
@@ -41,7 +41,7 @@ pub struct Rule {
     pub value_to_metric: bool,
     /// The metadata for responses, while the descriptor is not over limit.
     pub metadata: Option<serde_json::Value>,
-    /// The limits in a plan over several descriptors, where they differ from those of the node.
+    /// The limits in a plan over several descriptors, if they differ from the node's limits.
     pub(super) combined_limits: Option<Box<[Limit]>>,
 }
 

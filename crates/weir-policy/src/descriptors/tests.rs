@@ -91,7 +91,7 @@ fn errors_have_the_line_number() {
         ),
         (
             "domain: d\ndescriptors:\n  - { key: k, value: v, share_threshold: true }".to_owned(),
-            "3: share_threshold is for values with a `*`; that of `k/v` has none",
+            "3: share_threshold is for values with a `*`; the value of `k/v` has none",
         ),
         ("domain: d\ndescriptors:\n  - { key: k, metadata: [1] }".to_owned(), "3: metadata must be a map, not a list"),
         (

@@ -10,10 +10,10 @@ use weir_core::{
     },
 };
 
-/// Units at once and over time, before and after.
+/// Units in a burst and over time, before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effect {
-    /// Units that an unused key may spend at once.
+    /// Units that an unused key may spend in a burst.
     pub at_once: [u64; 2],
     /// Units per second in the long run; `None` if either is a concurrency limit.
     pub per_second: Option<[f64; 2]>,

@@ -61,8 +61,8 @@ impl<'a, 'f> Descent<'a, 'f> {
                 self.visit(in_one, Some(child), &path.with(name, !is_by_name(found, name)));
             }
         }
-        // Where nothing is hidden, a limit of `one` at a node that `other` lacks is a difference with a name of its
-        // own.
+        // If nothing is hidden, a limit of `one` at a node that `other` lacks is a difference with
+        // its own name.
         for (name, child) in one.children(node).filter(|_| path.is_hidden) {
             let in_other = other.and_then(|other| other_domain.child(other, name.as_bytes()));
             if !in_other.is_some_and(|(found, _)| is_by_name(found, name)) {

@@ -76,7 +76,7 @@ pub enum Change {
     Unlimited,
     /// Limits are evaluated and counted, but refuse nothing.
     Shadow,
-    /// Every request is refused, including those with limits of their own.
+    /// Every request is refused, including requests with their own limits.
     Ban,
 }
 
@@ -170,8 +170,8 @@ impl Override {
         Ok(())
     }
 
-    /// Whether it is in force at a time. One that was set without a start is in force until its end, even where the
-    /// clock is behind the time at which it was set.
+    /// Whether it is in force at a time. One that was set without a start is in force until its
+    /// end, even if the clock is behind the time at which it was set.
     pub fn is_in_force_at(&self, now: Micros) -> bool {
         (self.start <= now || self.start == self.set_at) && self.end.is_none_or(|end| now < end)
     }

@@ -43,8 +43,8 @@ fn limits(text: &str) -> Change {
     Change::Limits(LimitChanges::parse(text, &Bounds::default()).unwrap())
 }
 
-/// Returns what a request meets: the maximum of each level, with `~` in shadow, and the id of the override; for a ban
-/// its end.
+/// Returns the limits that a request meets: the maximum of each level, with `~` in shadow, and the
+/// id of the override; for a ban its end.
 fn met(overrides: Vec<Override>, key: &str, factor: f64) -> (Vec<String>, String) {
     met_at(overrides, key, factor, Arc::new(ManualClock::new(0)))
 }

@@ -23,9 +23,10 @@ const MAX_OTHER_STATES: usize = 16;
 /// The overrides of one policy, in persistent maps: copies share structure, so a change costs the same for many
 /// overrides as for few.
 ///
-/// At each level the override with the longest pattern acts, among those whose pattern is not longer than the prefix
-/// that the limit covers; among patterns of one length the first with an exact segment where the others have [`ANY`].
-/// A ban acts whatever else does; of several the one that lasts longest.
+/// At each level the override with the longest pattern acts, if its pattern is not longer than the
+/// prefix that the limit covers; among patterns of one length the first with an exact segment where
+/// the others have [`ANY`]. A ban acts in addition to other overrides; of several the one that
+/// lasts longest.
 #[derive(Clone)]
 pub struct Overrides {
     /// The overrides of the default domain, often the only one in use.
@@ -45,7 +46,7 @@ struct Node {
 
 /// The overrides in force whose patterns match a key.
 pub struct ActiveOverrides<'a> {
-    /// All but bans: the shortest first, of those of one length the most exact last.
+    /// All but bans: the shortest first, among patterns of one length the most exact last.
     found: SmallVec<[&'a CachedOverride; 4]>,
     ban: Option<&'a CachedOverride>,
     now: Micros,
@@ -201,8 +202,8 @@ impl<'a> ActiveOverrides<'a> {
 
     /// Changes the levels of a request with this factor, and returns the override of the deepest changed level.
     /// Lifted levels are removed. With `kept` every state that may hold units stays in the plan, so that they can be
-    /// settled: lifted levels stay, and beside a level are the other states that its limit has, by the policy and under
-    /// the overrides in force, whichever acts.
+    /// settled: lifted levels stay, and each level is accompanied by the other states that its
+    /// limit has, by the policy and under all overrides in force.
     pub fn change(&self, levels: &mut SmallVec<[Level<'a>; 4]>, factor: f64, kept: bool) -> Option<Overridden<'a>> {
         let (mut deepest, mut others) = (None, Vec::new());
         levels.retain(|level| {
@@ -234,8 +235,8 @@ impl<'a> ActiveOverrides<'a> {
         deepest
     }
 
-    /// Returns the limits, of the policy and under the overrides in force, whose states a level could have had instead
-    /// of the one of its limit in force.
+    /// Returns the limits, of the policy and under the overrides in force, whose states a level
+    /// could have had instead of the state of its effective limit.
     fn other_states(&self, written: &Level<'a>, in_force: &Limit) -> SmallVec<[&'a Limit; 4]> {
         let matching = self.found.iter().rev().filter(|one| one.what.pattern.len() <= written.depth.into());
         let mut others = SmallVec::<[&Limit; 4]>::new();

@@ -33,8 +33,8 @@ impl Domain {
         }
     }
 
-    /// Adds the child for all names without a child of their own or a matching pattern. Returns an existing child
-    /// unchanged.
+    /// Adds the child for all names without their own child or a matching pattern. Returns an
+    /// existing child unchanged.
     pub(crate) fn add_any(&mut self, parent: NodeId) -> NodeId {
         let next = self.nodes.len() as NodeId;
         let id = *self.nodes[parent as usize].any.get_or_insert(next);

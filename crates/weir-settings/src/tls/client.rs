@@ -36,7 +36,7 @@ impl TlsSettings {
         Paths { ca: &self.ca, cert: &self.cert, key: &self.key }
     }
 
-    /// Returns the name of the first of the settings besides `enabled` that is set.
+    /// Returns the name of the first setting other than `enabled` that is set.
     pub fn first_set(&self) -> Option<&'static str> {
         let paths = [("ca", &self.ca), ("cert", &self.cert), ("key", &self.key)];
         let set = paths.into_iter().find(|(_, path)| is_set(path)).map(|(name, _)| name);

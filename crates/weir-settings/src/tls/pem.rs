@@ -68,7 +68,7 @@ pub fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
 fn reason(error: &Error) -> &'static str {
     match error {
         Error::MissingSectionEnd { .. } => "it is cut off: a section has no end",
-        Error::IllegalSectionStart { .. } => "the line that begins a section is not whole",
+        Error::IllegalSectionStart { .. } => "the line that starts a section is incomplete",
         Error::Base64Decode(_) => "a section is not Base64",
         Error::NoItemsFound => "nothing of that kind is in it",
         _ => "it cannot be read",

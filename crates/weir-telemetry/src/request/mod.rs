@@ -107,7 +107,8 @@ impl RequestSummary {
         self.degraded |= degraded;
     }
 
-    /// Returns the outcome of a request with this end: that of its checks, or else an error if it failed.
+    /// Returns the outcome of a request with this end: its checks' outcome, or else an error if it
+    /// failed.
     pub fn outcome_of(&self, end: RequestEnd) -> Option<&'static str> {
         let failed = || end.has_failed().then_some(Outcome::Error);
         self.outcome().or_else(failed).map(Outcome::name)
@@ -131,7 +132,7 @@ pub struct RequestContext {
     pub surface: Surface,
     since: Instant,
     id: OnceLock<RequestId>,
-    /// The id of the client's trace, or of the one that begins with this request.
+    /// The id of the client's trace, or of the trace that starts with this request.
     trace: Option<u128>,
     has_span: bool,
     connection: u64,
@@ -228,8 +229,8 @@ pub fn store_call_began() -> Option<SystemTime> {
     CURRENT.try_with(|context| context.has_span).unwrap_or_default().then(SystemTime::now)
 }
 
-/// Records a call to the shared store that began at `at` and has ended. For several calls the time from the first start
-/// to the last end counts.
+/// Records a call to the shared store that started at `at` and has ended. For several calls the
+/// time from the first start to the last end counts.
 pub fn store_call_ended(at: Option<SystemTime>, failed: bool) {
     let Some(at) = at else { return };
     summarize(|summary| {
