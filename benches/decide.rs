@@ -92,7 +92,7 @@ impl Case {
         for user in 0..self.users {
             let key = self.shape.key(user);
             let plan = plan(policy, &key, if self.passes { 1 } else { 6 });
-            // The user's own limit is 16, that of trades 6; the refused case costs 6.
+            // The user's own limit is 16, the limit of trades 6; the refused case costs 6.
             (0..if self.passes { 1 } else { 3 }).for_each(|_| drop(store.verdict(&plan)));
         }
         store
@@ -202,7 +202,7 @@ fn check(bencher: Bencher, case: &Case) {
     });
 }
 
-/// A call without the wire: from the bytes of its message to those of its answer.
+/// A call without the wire: from the bytes of its message to the bytes of its answer.
 #[divan::bench(args = cases(), sample_size = CALLS, sample_count = SAMPLES)]
 fn call(bencher: Bencher, case: &Case) {
     let policy = case.policy();
@@ -222,7 +222,8 @@ fn answer(checks: &CheckService<MemoryStore<SystemClock>>, message: &Bytes) {
     assert!(black_box(answer).is_some_and(|answer| answer.is_ok()));
 }
 
-/// Calls on several threads at once, each with its own user or all with one: the cost of shared state.
+/// Concurrent calls on several threads, each with its own user or all with one: the cost of shared
+/// state.
 mod together {
     use super::*;
 

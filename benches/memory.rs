@@ -1,6 +1,6 @@
 //! Memory per key: the growth of the process by a million keys of 24 bytes in a store.
 //!
-//! Each case runs in a process of its own, so that it does not reuse memory that another one freed.
+//! Each case runs in a separate process, so that it does not reuse memory that another one freed.
 
 #![allow(clippy::expect_used)]
 

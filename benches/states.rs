@@ -1,9 +1,9 @@
 //! The size of a state of each algorithm, in memory and in Redis: keys of 24 bytes under the limit of the algorithm's
-//! first example, exhausted one unit at a time, a millisecond apart. Prints a table in the format of the manuals, of
-//! all algorithms or of those named as arguments.
+//! first example, exhausted one unit at a time, a millisecond apart. Prints a table in the format
+//! of the manuals, of all algorithms or of the ones named as arguments.
 //!
-//! Needs redis-server. In memory each algorithm has a process of its own, so that it does not reuse memory that another
-//! one freed.
+//! Needs redis-server. In memory each algorithm has its own process, so that it does not reuse
+//! memory that another one freed.
 
 #![allow(clippy::expect_used)]
 
@@ -65,7 +65,7 @@ fn limit(entry: &Entry) -> Limit {
     Limit::new(Origin::Policy, None, "user/*", 0, false, params)
 }
 
-/// Returns the number of units that an unused key may spend at once.
+/// Returns the number of units that an unused key may spend in a burst.
 fn units(entry: &Entry) -> u64 {
     limit(entry).params.step(None, &StepInput { now: NOW, cost: 0, max_wait: None, phase: 0 }).0.limit
 }

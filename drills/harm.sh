@@ -1,10 +1,12 @@
 # shellcheck shell=bash
-# Harm beside good traffic: abuse, attack and soak.
+# Harm together with good traffic: abuse, attack and soak.
 
-# Harm may raise the p99 of good traffic this many times over that of a quiet time. Above the usual (3 to 8 times).
+# Harm may raise the p99 of good traffic to this many times the p99 of a quiet time. Above the usual
+# (3 to 8 times).
 max_p99_times=10
 
-# Harm beside good traffic for so many seconds, at least 30, and these attacks: harm SECONDS [ATTACK...]
+# Harm together with good traffic for this many seconds, at least 30, and these attacks: harm
+# SECONDS [ATTACK...]
 harm() {
     local seconds=$1 at start third end most open
     shift
@@ -17,14 +19,14 @@ schema:
   flood: { children: { "*": { limits: [9, 1, 3600] } } }
   user: { children: { "*": { limits: [{ gcra: { burst: 1000000000, count: 1000000, period: 1s } }] } } }
 YAML
-    # Clients are on other machines where it is meant: here the service has one core, and they have another, where harm gets
-    # what good traffic leaves.
+    # Real clients are on other machines: here the service has one core, and the clients have
+    # another, of which harm gets the rest that good traffic leaves.
     local apart=() beside=()
     if (($(nproc) > 1)); then
         apart=(taskset -c 0)
         beside=(taskset -c 1)
     fi
-    # Far fewer than keys that come, so that memory is full before a third of the time.
+    # Far fewer than the keys that arrive, so that memory is full before a third of the time.
     serve WEIR_STORE__MAX_KEYS=100000 WEIR_STORE__WHEN_FULL=evict
     local theirs=(${beside[@]+"${beside[@]}"} chrt --idle 0)
     good "$((seconds / 4 > 60 ? 60 : seconds / 4))" "$dir/quiet"
@@ -55,7 +57,7 @@ YAML
     done
     printf 'memory: %d MB at the start, %d MB after a third, %d MB at the end, %d MB at most\n' \
         $((start / 1024)) $((third / 1024)) $((end / 1024)) $((most / 1024))
-    # A tenth, and what buffers of connections take that stand at that moment.
+    # A tenth, and the buffers of the connections that are open at that moment.
     ((end <= third + third / 10 + 16384)) || { echo "memory grows" >&2; return 1; }
     ((most <= 150 * 1024)) || { echo "memory is above 150 MB" >&2; return 1; }
     awk -v quiet="$(figure "$dir/quiet" p99)" -v abused="$(figure "$dir/abused" p99)" -v times="$max_p99_times" \
@@ -75,8 +77,8 @@ abuse() {
 
 attacks=(check stream health watch reflection unread unread-batches quotas bodies silent)
 
-# How often a bound has met the attack, by metrics on standard input. Small answers that are not read meet none: for them the checks
-# beside those of good traffic. met NAME FIGURES
+# How often a bound has met the attack, by metrics on standard input. Small answers that are not
+# read meet none: for them it prints the number of checks beyond good traffic's. met NAME FIGURES
 met() {
     local good
     if [[ $1 == unread ]]; then
@@ -87,7 +89,7 @@ met() {
     fi
 }
 
-# One attack, or all, each on a service of its own over Redis, beside good traffic.
+# One attack, or all, each on a separate service over Redis, together with good traffic.
 attack() {
     local only=${1:-} seconds=${DRILL_SECONDS:-20} name told=0 bound=150 most failed settings computed
     build weir-bench attack
@@ -107,7 +109,7 @@ YAML
         [[ -z $only || $name == "$only" ]] || continue
         told=1
         settings=(WEIR_STORE__URL="redis+unix://$dir/redis.sock" WEIR_STORE__REDIS__COMMAND_TIMEOUT=1s)
-        # So many connections come, that the worst case is theirs.
+        # The many connections determine the worst case.
         [[ $name == silent ]] || settings+=(WEIR_GRPC__MAX_CONNECTIONS=128 WEIR_GRPC__MAX_OPEN_STREAMS=128
             WEIR_HTTP__MAX_CONNECTIONS=128 WEIR_STORE__MAX_KEYS=10000)
         [[ $name != quotas ]] || settings+=(WEIR_RLQS__DOMAINS=quota=user WEIR_RLQS__MAX_BUCKETS=10000)
@@ -125,7 +127,7 @@ YAML
         printf '%-14s %s; good traffic: p99 %s us; memory at most %d MB, computed %d MB\n' \
             "$name" "$(xargs <"$dir/done")" "$(figure "$dir/attacked" p99)" $((most / 1024)) "$computed"
         ((most <= computed * 1024)) || { echo "memory is above what is computed" >&2; failed=1; }
-        # Silent connections take what they do, up to grpc.max_connections.
+        # Silent connections use their memory, up to grpc.max_connections.
         [[ $name != silent ]] || bound=400
         ((most <= bound * 1024)) || { echo "memory is above $bound MB" >&2; failed=1; }
         [[ -z $failed ]] || return 1

@@ -34,7 +34,7 @@ YAML
         --key user/alex --summary-only --warmup 0s --duration 8s --format json >"$dir/figures" &
     local load=$!
     sleep 3
-    # redis-cli exits with 0 also where the server refuses.
+    # redis-cli exits with 0 also if the server refuses.
     [[ $(redis-cli -p "${sentinels[0]}" SENTINEL FAILOVER main) == OK ]] || { echo "the Sentinel begins no failover" >&2; return 1; }
     wait "$load"
     grep -q '"errors":{"total":0,' "$dir/figures" || { cat "$dir/figures" >&2; echo "checks failed" >&2; return 1; }

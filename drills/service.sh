@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What drills have in common: a service, good traffic, figures.
+# Shared by the drills: a service, good traffic, figures.
 
-# Fails where a tool is missing: need TOOL...
+# Fails if a tool is missing: need TOOL...
 need() {
     local tool
     for tool in "$@"; do
@@ -9,8 +9,8 @@ need() {
     done
 }
 
-# Builds weir, weir-bench where it is named, and examples. Beside DRILL_BINARY only the examples, which need not be fast there:
-# build [weir-bench] [EXAMPLE...]
+# Builds weir, weir-bench if it is named, and examples. With DRILL_BINARY only the examples, which
+# need not be fast there: build [weir-bench] [EXAMPLE...]
 build() {
     local binaries=(--bin weir)
     [[ ${1:-} != weir-bench ]] || { binaries=(--workspace --bin weir --bin weir-bench); shift; }
@@ -30,13 +30,13 @@ local_redis() {
 
 # Starts the service on free ports, with the policies in $dir/limits and the given settings; sets pid, grpc and http.
 serve() {
-    # Otherwise what the last one told might still be read.
+    # Otherwise the address of the last one might still be read.
     : >"$dir/log"
     ${apart[@]+"${apart[@]}"} env "$@" WEIR_GRPC__LISTEN=127.0.0.1:0 WEIR_HTTP__LISTEN=127.0.0.1:0 WEIR_LOG__FORMAT=json \
         WEIR_SHUTDOWN__DELAY=1ms "$binary" serve --limits "$dir/limits" 2>"$dir/log" &
     pid=$!
     local line
-    # The reader of the log ends when the service does, so this never waits for what cannot come.
+    # The reader of the log ends when the service does, so this never waits forever.
     line=$(grep -m1 '"message":"serving"' < <(tail -n +1 -F --pid="$pid" "$dir/log" 2>/dev/null)) || {
         cat "$dir/log" >&2
         return 1
@@ -58,7 +58,7 @@ figure() {
     sed -E "s/.*\"latency_us\":\{([^}]*)\}.*/\1/; s/.*\"$2\":([0-9.]+).*/\1/" "$1"
 }
 
-# Good traffic of so many seconds: good SECONDS FILE
+# Good traffic for this many seconds: good SECONDS FILE
 good() {
     ${beside[@]+"${beside[@]}"} "$(dirname "$binary")/weir-bench" --addr "$grpc" --rate 2000 --connections 4 --streams 16 --keys 1000 --summary-only \
         --warmup 1s --duration "$1s" --format json >"$2"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Listing the keys of a store beside good traffic.
+# Listing the keys of a store together with good traffic.
 
 # The keys of memory or of the Redis servers on these ports: stored PORT...
 stored() {
@@ -25,7 +25,8 @@ keepers_time() {
     echo "$sum"
 }
 
-# Fills a store whose servers are on these ports, and lists it beside good traffic: list_all NAME KEYS [PORT...]
+# Fills a store whose servers are on these ports, and lists it together with good traffic: list_all
+# NAME KEYS [PORT...]
 list_all() {
     local name=$1 keys=$2 rows at first since took before used idle traffic seed=0 failed=
     shift 2
@@ -33,7 +34,7 @@ list_all() {
     bench=$(dirname "$binary")/weir-bench
     until (($(stored "$@") >= keys)); do
         seed=$((seed + 1))
-        # Of so many numbers hardly one is drawn twice.
+        # Among this many numbers hardly one is drawn twice.
         "$bench" --addr "$grpc" --call stream --streams 8 --window 64 --key 'user/{}/fill' --keys 1000000000000 --seed "$seed" \
             --summary-only --warmup 0s --duration "$((keys > 2000000 ? 30 : 3))s" --format json >"$dir/filled"
         grep -q '"errors":{"total":0,' "$dir/filled" || { cat "$dir/filled" >&2; return 1; }
@@ -48,7 +49,7 @@ list_all() {
             awk -v s="$first" -v rows="$rows" 'BEGIN { exit rows == 100 && s > 0.05 }' || { echo "over 50 ms" >&2; failed=1; }
         done
     done
-    # What the store takes for good traffic alone.
+    # The store's CPU time for good traffic alone.
     before=$(keepers_time)
     good 5 "$dir/quiet" || failed=1
     idle=$(($(keepers_time) - before))

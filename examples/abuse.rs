@@ -1,5 +1,5 @@
-//! Abuses a service in all ways of malicious clients at once, and prints the results. `./drill abuse` and `./drill
-//! soak` run it beside good traffic.
+//! Abuses a service in all ways of malicious clients concurrently, and prints the results. `./drill
+//! abuse` and `./drill soak` run it together with good traffic.
 //!
 //! It needs a policy with the keys `flood/*`.
 
@@ -125,7 +125,7 @@ impl Done {
     }
 }
 
-/// Makes calls and resets them at once, until the connection is closed for it.
+/// Makes calls and resets them immediately, until the service closes the connection for it.
 fn reset(address: &str, done: &Done) -> Outcome<()> {
     let mut raw = Raw::connect(address, 65_535)?;
     for _ in 0..RESETS.1 / RESETS.0 {

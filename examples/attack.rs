@@ -1,5 +1,5 @@
 //! Attacks a service with one kind of abuse: calls or connections that are held open without a message or a body,
-//! unread answers, or ever new quota buckets. `./drill attack` runs it beside good traffic.
+//! unread answers, or ever new quota buckets. `./drill attack` runs it together with good traffic.
 
 use std::{
     collections::VecDeque,
@@ -31,9 +31,10 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which new calls are opened, as many as may have ended.
 const WAVE: Duration = Duration::from_secs(1);
-/// Calls of one connection in the first wave, four times what the service lets it open, and in each further one.
+/// Calls of one connection in the first wave, four times the service's maximum, and in each further
+/// one.
 const CALLS: (usize, usize) = (1_024, 102);
-/// Batches of one connection in a wave: a megabyte, four times what the service lets it send at once.
+/// Batches of one connection in a wave: a megabyte, four times the service's receive window.
 const BATCHES: usize = 64;
 /// Number of buckets that a message reports, and length of the id of each in bytes: just below the maximum.
 const BUCKETS: (usize, usize) = (4, 4_000);
@@ -71,7 +72,7 @@ enum Attack {
 /// Attack a service
 #[derive(Parser)]
 struct Args {
-    /// What with
+    /// The kind of attack
     attack: Attack,
     /// The gRPC address
     #[arg(long)]

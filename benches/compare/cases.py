@@ -25,7 +25,7 @@ THROTTLECRAB = "throttlecrab-server"
 
 @dataclass
 class Options:
-    """What was asked for."""
+    """The options of a run."""
 
     rounds: int = 5
     latency_rounds: int = 9
@@ -46,9 +46,9 @@ class Case:
     """A server under a load."""
 
     start: Callable  # a server
-    ask: wire.Ask  # what is verified before and after
+    ask: wire.Ask  # verified before and after
     load: Callable  # of the server and a time in seconds
-    first: wire.Ask = None  # what it is asked to see whether it serves, where that is not `ask`
+    first: wire.Ask = None  # the readiness check, if it is not `ask`
     allowed: bool = True
 
 

@@ -20,7 +20,8 @@ from report import Aim, Section, bars, differences, ratios, throughput
 from servers import Server
 
 BATCH = 100
-# Of one call of h2load, which sends a stream's messages at once and counts the stream when it ends.
+# Checks in one call of h2load, which sends a stream's messages in a burst and counts the stream
+# when it ends.
 STREAM = 1_000
 BROUGHT = "Weir, streams, levels, limits in the request"
 

@@ -10,7 +10,7 @@ from report import Aim, Section, hundredths, spread, table, tenths, thousandths,
 
 
 def memory(bench):
-    """What a process grows by when each of a million keys is asked once."""
+    """The growth of a process when each of a million keys is checked once."""
     count = bench.options.many
     room = {"store__max_keys": count}
     cases = {"Weir": (bench.weir(**room), NOTHING, "weir")}
@@ -25,7 +25,7 @@ def memory(bench):
             server.await_answer(ask)
             before = servers.resident_bytes(server.pid)
             load.spread(bench.programs, server, service, count, 0)
-            # For what still waits to be given back.
+            # For memory that is still to be released.
             time.sleep(1)
             after = servers.resident_bytes(server.pid)
             if server.pages and (counted := server.outcomes())["allowed"] != count + 1:

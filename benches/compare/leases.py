@@ -62,7 +62,7 @@ def store(sample):
 
 
 def both(programs, more):
-    """`weir-bench` on each replica at once."""
+    """`weir-bench` on all replicas concurrently."""
 
     def run(server, seconds):
         def one(replica):

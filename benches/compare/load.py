@@ -1,4 +1,4 @@
-"""The loads, and what a server does under one: checks a second, and CPU time for each."""
+"""The loads, and a server's figures under one: checks a second, and CPU time for each."""
 
 import json
 import os
@@ -14,7 +14,7 @@ STREAMS = 100
 
 @dataclass
 class Sample:
-    """One measurement. What was not measured is None."""
+    """One measurement. Figures that were not measured are None."""
 
     per_second: float  # checks
     cpu_us: float = None  # of the server, for each check
@@ -26,7 +26,7 @@ class Sample:
 
 @dataclass
 class Done:
-    """What a load says of itself."""
+    """The report of a load."""
 
     checks: float
     per_second: float
@@ -43,7 +43,8 @@ def run(command, **options):
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
-    # The output is short, so a pipe holds it until the program ends; wait4 tells what communicate cannot.
+    # The output is short, so a pipe holds it until the program ends; wait4 returns the CPU time,
+    # which communicate does not.
     output = process.stdout.read()
     errors = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -108,14 +109,14 @@ def redis_benchmark(server, arguments, calls, pipeline):
 
 
 def machine_seconds():
-    """The CPU time that was used on this machine, by anyone."""
+    """The CPU time that was used on this machine, by all processes."""
     numbers = [int(number) for number in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle, waiting = numbers[3], numbers[4]
     return (sum(numbers) - idle - waiting) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(server, load):
-    """What the server does while `load` runs. Of Weir every answer is looked at in its metrics."""
+    """The server's figures while `load` runs. Weir's metrics verify every answer."""
     servers = [server, *server.beside]
     counted = server.outcomes() if server.pages else None
     before = [it.cpu_seconds() for it in servers]

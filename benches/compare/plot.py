@@ -3,7 +3,8 @@
 import html
 import statistics
 
-# All lengths are pixels. Colours stand out from white and from black alike; what a bar means stands beside it.
+# All lengths are pixels. Colours stand out from white and from black alike; each bar has a label
+# next to it.
 WIDTH, LEFT, RIGHT = 760, 236, 676
 ROW, BAR = 22, 12
 INK, BLUE, GREEN, RED = "#767e87", "#3b82f6", "#2c9c4b", "#dc4f4a"

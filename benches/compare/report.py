@@ -44,7 +44,7 @@ class Aim:
     form: object = hundredths
 
     def is_met(self):
-        # As it is told, so that the verdict is one that the reader can follow.
+        # As it is printed, so that the reader can follow the verdict.
         middle = float(self.form(statistics.median(self.values)).replace(",", ""))
         return middle >= self.bound if self.at_least else middle <= self.bound
 
@@ -66,7 +66,7 @@ class Bar:
 
 @dataclass
 class Section:
-    """What a part found out."""
+    """The results of a part."""
 
     tables: list = field(default_factory=list)
     aims: list = field(default_factory=list)
@@ -130,7 +130,7 @@ def find_marks(text, names):
 
 
 def write(page, sections):
-    """Replaces what stands between the marks of each section."""
+    """Replaces the text between the marks of each section."""
     for name, content in sections.items():
         text = page.read_text()
         begin, end = find_marks(text, [name])[name]

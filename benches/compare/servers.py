@@ -1,4 +1,4 @@
-"""Starts and stops what is measured, each in a process of its own on a free loopback port; tells what it uses."""
+"""Starts and stops the measured servers, each in a process on a free loopback port; reads their usage."""
 
 import os
 import re
@@ -27,7 +27,7 @@ schema:
   spent: { children: { "*": { limits: [0, 1, 86400] } } }
   bound: { children: { "*": { limits: [BOUND], children: { trade: { limits: [BOUND] } } } } }
 """
-# Far below what is asked of it.
+# Far below the rate of requests.
 BOUND_CAPACITY, BOUND_PER_SECOND = 1_000, 5_000
 LIMITS = {
     "HOT2": "{ token_bucket: { capacity: 1000000000, count: 1000, period: 1s } }",
@@ -135,7 +135,7 @@ class Server:
 
 
 class Replicas(Server):
-    """Several of Weir, as one; what is asked to see whether they serve, each is asked."""
+    """Several replicas of Weir, as one server; readiness is checked on each."""
 
     def __init__(self, replicas, beside=()):
         super().__init__("replicas", replicas[0].address, pages=replicas[0].pages, beside=beside)
@@ -160,7 +160,7 @@ class Replicas(Server):
 
 
 class Programs:
-    """Builds and finds the programs, and starts servers in a directory of its own."""
+    """Builds and finds the programs, and starts servers in a separate directory."""
 
     def __init__(self, directory, throttlecrab=None):
         self.directory = Path(directory)

@@ -1,4 +1,4 @@
-"""What is said to the servers: protobuf by hand, gRPC over HTTP/2 as far as one call needs it, and what is answered.
+"""Requests and answers: protobuf by hand, and gRPC over HTTP/2 as far as one call needs it.
 
 h2load sends a body and counts answers without reading them. So each body is first sent by `Ask.verify`, which does read
 them: a benchmark of errors cannot pass as speed.

@@ -26,7 +26,8 @@ impl Shape {
         }
     }
 
-    /// Makes the policy, with periods `longer` times those published and `room` more units of burst.
+    /// Makes the policy, with periods `longer` times the published ones and `room` more units of
+    /// burst.
     pub fn policy(self, longer: u64, room: u64) -> Policy {
         let limit = |burst, count, seconds| format!("[{}, {count}, {}]", burst + room, seconds * longer);
         let (user, trade) = (limit(15, 30, 60), limit(5, 10, 15));

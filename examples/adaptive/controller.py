@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Adaptive limits: divides the limits of a domain while a measurement of Prometheus is above its target.
 
-While it is above, a step allows 0.7 of what the step before did (down to --least); below, a tenth more of the policy's limits (up to all
-of them): down fast, up slowly. The factor is an override that lasts for three steps, so it ends by itself where this controller, or
-Prometheus, does. Python 3.10, nothing else.
+While it is above, a step allows 0.7 of the step before (down to --least); below, a tenth more of
+the policy's limits (up to all of them): down fast, up slowly. The factor is an override that lasts
+for three steps, so it expires if this controller, or Prometheus, stops. Python 3.10, nothing else.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def call(args, page, body):
 
 
 def step(args, allowed):
-    """Measures, and sets what is allowed from now on: a part of the policy's limits."""
+    """Measures, and sets the part of the policy's limits that is allowed from now on."""
     value = measured(args)
     if value is None:
         return allowed
@@ -82,7 +82,7 @@ def main():
         try:
             allowed = step(args, allowed)
         except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
-            # The override ends by itself.
+            # The override expires.
             logging.warning("no step: %s", error)
         time.sleep(args.every)
 

@@ -111,13 +111,14 @@ fn exactly(levels: &[Level], mut checks: Vec<&Answer>) -> usize {
     admitted
 }
 
-/// Checks that the judge finds nothing in what one exact limiter admits, and finds a single unit more, wherever it is.
+/// Checks that the judge finds no excess in the units that one exact limiter admits, and finds a
+/// single unit more, wherever it is.
 ///
 /// # Errors
 /// The judge is wrong.
 pub fn self_test() -> Outcome<()> {
     let limit = Limit { name: "", capacity: 50, per_second: 1_000 };
-    // With a resolution of one microsecond, as that of the store's clock.
+    // With a resolution of one microsecond, like the store's clock.
     let exact: Vec<_> = (0..50).map(|_| 0).chain((1..2_000).map(|number| number * SECOND / 1_000)).collect();
     let excess_of = |times: &[Nanos]| excess(limit, times.iter().map(|time| (*time, time + RESOLUTION)).collect());
     for at in [None, Some(0), Some(700), Some(exact.len() - 1)] {

@@ -145,7 +145,8 @@ impl Fleet {
         addresses.try_for_each(|address| self.runtime.block_on(load::wait_until_served(address)))
     }
 
-    /// Runs a round for each fault, with a key of its own, and returns the units admitted beyond the limits.
+    /// Runs a round for each fault, with a separate key, and returns the units admitted beyond the
+    /// limits.
     fn drill(mut self, faults: &[Fault]) -> Outcome<i64> {
         let mut over = 0;
         for fault in faults {

@@ -29,7 +29,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a service with these settings, and a directory of its own.
+    /// Starts a service with these settings, and its own directory.
     pub fn start(weir: &Path, faketime: &Path, clock: Clock, settings: &[(&str, &str)], dir: &Path) -> Outcome<Self> {
         fs::create_dir(dir)?;
         let address = format!("127.0.0.1:{}", free_port());

@@ -61,7 +61,7 @@ impl Store {
     /// Makes the replica of the master with a user's states take over (`CLUSTER FAILOVER`), and waits until it has.
     ///
     /// # Errors
-    /// There is no replica.
+    /// The master has no replica.
     pub fn fail_over(&self, user: &str) -> Outcome<()> {
         let Self::Cluster(cluster) = self else { return Err("one Redis has no replica".into()) };
         let hash = [b"weir:", Key::new("", &["user", user])?.prefix(2)].concat();

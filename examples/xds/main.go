@@ -1,5 +1,6 @@
-// A control plane by envoyproxy/go-control-plane that pushes a policy again and again to a Weir under load. It says how long
-// each push took until it was in force, and fails when one took over a second or a call failed. `./drill xds` runs it.
+// A control plane by envoyproxy/go-control-plane that pushes a policy again and again to a Weir
+// under load. It prints how long each push took until it was applied, and fails when one took over
+// a second or a call failed. `./drill xds` runs it.
 package main
 
 import (
@@ -134,7 +135,7 @@ func push(snapshots cache.SnapshotCache, version, descriptors int) error {
 	return snapshots.SetSnapshot(context.Background(), node, snapshot)
 }
 
-// waitFor waits until the limit of key 0 is in force.
+// waitFor waits until the limit of key 0 is applied.
 func waitFor(client rls.RateLimitServiceClient, limit uint32, patience time.Duration) error {
 	for since := time.Now(); time.Since(since) < patience; time.Sleep(time.Millisecond) {
 		answer, err := ask(client, "0", 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Three Envoys that decide by quotas, two replicas of Weir and a Redis, behind an open-loop load that moves. What is admitted is
-compared with the limit over every stretch of time. Then the same with quota.yaml's own behaviours, while Weir is away for longer than
-assignments last.
+"""Three Envoys that decide by quotas, two replicas of Weir and a Redis, behind an open-loop load
+that moves. The admitted requests are compared with the limit over every stretch of time. Then the
+same with quota.yaml's own behaviours, while Weir is unavailable for longer than assignments last.
 
 usage: quota.py WEIR ENVOY [--rate N] [--turn SECONDS]
 """
@@ -23,7 +23,7 @@ CONNECTIONS = 24
 DEMANDS = (0.9, 0.05, 0.05)
 LEAST_USED = 0.95
 CONVERGED_IN = 11.0
-# The same after a replica was killed or stopped: what it assigned is used up first (docs/rlqs.md).
+# The same after a replica was killed or stopped: its assignments are used up first (docs/rlqs.md).
 KILLED_IN, STOPPED_IN = 30.0, 25.0
 # Requests a second of each Envoy by the fallback of quota.yaml, and how many its token bucket stores.
 FALLBACK = 10
@@ -31,7 +31,8 @@ FALLBACK = 10
 EXPIRED_IN = 16.0
 # How long a program may take until it listens.
 LISTENS_IN = 60.0
-# An answer that takes longer is slow, and so many of all answers may be: a slow machine is no outage.
+# An answer that takes longer is slow, and at most this part of all answers may be: a slow machine
+# is not an outage.
 SLOW, SLOW_AT_MOST = 5.0, 0.01
 # Stored tokens of three Envoys that join one after the other, in seconds of the limit; and the lag of a busy machine.
 STORED, LAG = 0.1 * (1 + 1 / 2 + 1 / 3), 0.5
@@ -76,7 +77,7 @@ class NotListening(Exception):
 
 
 class Envoy:
-    """A proxy, its load, and what became of each second of it. `failed`: when each failed request began and ended."""
+    """A proxy, its load, and the results of each second. `failed`: the start and end of each failed request."""
 
     def __init__(self, process, port, user):
         self.process, self.port, self.user = process, port, user
@@ -172,7 +173,7 @@ class Drill:
         text = EXAMPLE.read_text().replace("port_value: 10000", f"port_value: {port}")
         text = text.replace("port_value: 9901", f"port_value: {free_port()}")
         if self.is_strict:
-            # What passes without an assignment is not measured.
+            # Requests that pass without an assignment are not measured.
             behaviors = text[text.index("no_assignment_behavior: {"):text.index("                  - name: envoy.filters.http.router")]
             text = text.replace(behaviors, "no_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }\n")
         # Both replicas, this Envoy's first one first.
@@ -192,7 +193,7 @@ class Drill:
         return sum(start <= moment < end for envoy in self.envoys for moment in envoy.admitted)
 
     async def pass_turn(self, what, seconds=None, settled=None):
-        """Lets time pass. Where the limit is to be used, `settled` seconds of it are left to convergence."""
+        """Lets time pass. If the limit must be used, `settled` seconds are left to convergence."""
         start = time.monotonic()
         await asyncio.sleep(seconds or self.turn)
         end = time.monotonic()
@@ -235,7 +236,7 @@ class Drill:
         self.problems += [f"{process.args[0]} has ended" for process in self.processes() if process.child.poll() is not None]
 
     async def away(self):
-        """Weir is away: Envoys go on with their assignments, then with their fallback, until it is back."""
+        """Weir is unavailable: Envoys use their assignments, then their fallback, until it returns."""
         for replica in self.replicas:
             replica.end()
         await self.pass_turn("Weir is killed", EXPIRED_IN)
