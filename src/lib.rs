@@ -28,7 +28,7 @@ pub mod overrides;
 
 pub mod transport;
 
-pub mod admin;
+pub mod monitoring;
 
 pub mod config;
 

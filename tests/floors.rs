@@ -13,7 +13,7 @@ const FLOORS: &[&[&str]] = &[
     &["telemetry", "dial"],
     &["limiter", "auth", "xds"],
     &["overrides"],
-    &["transport", "admin"],
+    &["transport", "monitoring"],
     &["config", "explorer"],
     &["app"],
     &["cli"],
@@ -230,7 +230,7 @@ fn forbidden_imports_are_detected() {
     for (file, other) in [
         ("limiter/mod.rs", "proto"),
         ("telemetry/metrics.rs", "limiter"),
-        ("transport/grpc.rs", "admin"),
+        ("transport/grpc.rs", "monitoring"),
         ("limiter/mod.rs", "app"),
         ("new.rs", "telemetry"),
         ("cli/mod.rs", "new"),

@@ -1,4 +1,4 @@
-//! The HTTP port, on threads of its own; the explorer's pages are made on the control runtime.
+//! The HTTP port, on its own threads; the explorer's pages are made on the control runtime.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use weir_store::AnyStore;
 
 use super::AppError;
 use crate::{
-    admin::HealthAndMetrics,
     config::Settings,
     explorer::Explorer,
+    monitoring::HealthAndMetrics,
     transport::{
         admin::AdminService,
         check_service::CheckService,
@@ -25,14 +25,14 @@ use crate::{
     },
 };
 
-/// Returns the routes of the HTTP port: the API, Envoy's `/json`, the operators' API, the pages and, if enabled, the
-/// explorer. The explorer's pages run on the calling runtime: large ones take long enough to delay the checks of a
+/// Returns the routes of the HTTP port: the API, Envoy's `/json`, the Admin API, metrics and probes and, if enabled,
+/// the explorer. The explorer's pages run on the calling runtime: large ones take long enough to delay the checks of a
 /// serving thread.
 pub(super) fn routes(
     settings: &Settings,
     service: CheckService<AnyStore>,
-    admin: HealthAndMetrics,
-    operators: Arc<AdminService>,
+    monitoring: HealthAndMetrics,
+    admin: Arc<AdminService>,
     explorer: Option<Explorer>,
     sites: Sites,
 ) -> Result<Router, AppError> {
@@ -40,9 +40,9 @@ pub(super) fn routes(
     let most = settings.grpc.max_message_bytes;
     let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most, sites.clone())?;
     let schema = http::schema()?;
-    let operators = http::admin::routes(operators, Arc::clone(&schema), most, sites.clone());
+    let admin = http::admin::routes(admin, Arc::clone(&schema), most, sites.clone());
     let api = http::routes(service, schema, settings.http.headers, most, sites);
-    Ok(api.merge(envoy).merge(operators).merge(admin.routes()).merge(pages))
+    Ok(api.merge(envoy).merge(admin).merge(monitoring.routes()).merge(pages))
 }
 
 fn on_control(pages: Router) -> Router {

@@ -7,7 +7,7 @@ use weir_policy::{Domain, Policy, tree::NodeId};
 use weir_server::{FREE_UNREAD_BYTES, MAX_HELD_REQUEST_BYTES, MAX_UNREAD_BYTES, max_open};
 use weir_store::{StoreUrl, lease::MAX_LEASES, memory::WEIGHT_BYTES};
 
-use super::MAX_REQUESTS_TO_A_SHARED_STORE;
+use super::ports::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
     config::Settings,
     transport::{

@@ -1,6 +1,5 @@
 //! Wiring, from settings to a running service, and its shutdown.
 
-mod check;
 mod error;
 mod export;
 mod fd_limit;
@@ -10,6 +9,7 @@ mod last_policy;
 mod memory_bound;
 mod outcome;
 mod policy;
+mod ports;
 mod readiness;
 mod reload;
 mod security;
@@ -17,6 +17,7 @@ mod snapshots;
 mod source;
 mod store_log;
 mod sweep;
+mod validate;
 
 use std::{path::PathBuf, pin::pin, sync::Arc};
 
@@ -26,32 +27,30 @@ use tokio::{
 };
 use tracing::{info, warn};
 use weir_policy::{Loaded, watch::watch as watch_policy};
-use weir_server::{
-    ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Traffic,
-    Workers, metrics::ListenerMetrics,
-};
+use weir_server::{Connected, ConnectionSettings, Drain, RuntimeKind, Server, Workers, metrics::ListenerMetrics};
 use weir_settings::file::follow_links;
 use weir_store::{AnyStore, memory::MemoryStats};
 
-pub use check::{Certificates, check};
 pub use error::AppError;
 use export::SpanExport;
 use futures_util::future::BoxFuture;
 pub use outcome::RunOutcome;
 use outcome::{needed, panicked};
 use parking_lot::Mutex;
-use policy::PolicyInForce;
+use policy::PolicyReloader;
+use ports::{MAX_METRICS_CONNECTIONS, Ports, listen, metrics_port, permits, start_workers};
 use readiness::Readiness;
-use reload::Reload;
+use reload::FileReloader;
 use security::Security;
 use snapshots::{Snapshots, open_overrides, open_store};
 use source::Source;
+pub use validate::{Certificates, validate};
 
 use crate::{
-    admin::HealthAndMetrics,
     config::{AdminRule, ResetRule, Settings},
     explorer::Explorer,
     limiter::Limiter,
+    monitoring::HealthAndMetrics,
     overrides::OverrideService,
     telemetry::{HotKeys, Metrics},
     transport::{
@@ -65,11 +64,6 @@ use crate::{
     },
     xds::Start,
 };
-
-/// Default limit of the decisions of a port that wait for a shared store: the queue of one pipeline worker.
-const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
-/// Maximum number of connections of the port of `/metrics` and the probes.
-const MAX_METRICS_CONNECTIONS: usize = 64;
 
 /// A service whose parts are wired and whose sockets listen.
 pub struct App {
@@ -106,7 +100,7 @@ impl App {
     ) -> Result<Self, AppError> {
         let files = if settings.control_plane().is_some() { PathBuf::new() } else { settings.limits.clone() };
         let metrics = Metrics::with_settings(&settings.metrics);
-        let reload = Reload::new("limits", watch_policy(&files), hangups, metrics.read_timeouts("limits"));
+        let policy_files = FileReloader::new("limits", watch_policy(&files), hangups, metrics.read_timeouts("limits"));
         let (source, Loaded { policy, empty, hash, .. }) = Source::open(&settings, &metrics).await?;
         metrics.max_keys(settings.store.max_keys);
         if policy.is_awaited() {
@@ -135,18 +129,7 @@ impl App {
         let limiter = Arc::new(limiter);
         let documents = open_overrides(&settings.store, limiter.store(), start_empty)?;
         let overrides = Arc::new(OverrideService::new(documents, Arc::clone(&limiter), settings.bounds()));
-        let admin = HealthAndMetrics::new(Arc::clone(&metrics), {
-            let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
-            move |metrics| {
-                let MemoryStats { keys, capacity_misses, expired, evicted, left_out } =
-                    limiter.store().memory().stats();
-                let evictions = [("expired", expired), ("evicted", evicted), ("snapshot", left_out)];
-                metrics.memory(keys, &evictions, (rule, capacity_misses));
-                if let Some(shared) = limiter.store().shared() {
-                    shared.redis().report_servers();
-                }
-            }
-        });
+        let monitoring = monitoring(&limiter, &metrics, settings.store.when_full.name());
 
         let drain = Drain::default();
         let (span_export, spans) = SpanExport::start(&settings.tracing, &metrics).map_err(AppError::Setting)?;
@@ -172,93 +155,44 @@ impl App {
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc_listener = listen("grpc.listen", &settings.grpc.listen, &grpc_workers).await?;
         let replicas = Arc::new(ReplicaRegistry::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
-        let operators = AdminService::new(Arc::clone(&limiter), Arc::clone(&replicas), Arc::clone(&overrides));
-        let operators = Arc::new(operators);
-        let pages = http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites)?;
-        let (routes, health) = {
+        let admin = AdminService::new(Arc::clone(&limiter), Arc::clone(&replicas), Arc::clone(&overrides));
+        let admin = Arc::new(admin);
+        let pages = http::routes(&settings, http_service, monitoring.clone(), Arc::clone(&admin), explorer, sites)?;
+        let (calls, health) = {
             let envoy = settings.envoy.clone();
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_metrics);
-            Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, quotas.clone(), &grpc_metrics).await
+            Calls::new(service, drain.clone(), &settings.grpc, envoy, admin, quotas.clone(), &grpc_metrics).await
         };
         let unauthenticated = Unauthenticated {
             local_operators: settings.admin == AdminRule::Local,
             resets: settings.reset == ResetRule::Allow,
         };
-        let grpc = Server {
-            listener: grpc_listener,
-            service: Arc::new(Guarded::new(
-                routes,
-                security.authentication("grpc"),
-                Some(Arc::clone(&observer)),
-                Connected::new(drain.clone()),
-                unauthenticated,
-            )),
-            workers: grpc_workers.handles(),
-            settings: ConnectionSettings {
-                name: "grpc",
-                http2_only: true,
-                max_connections: settings.grpc.max_connections,
-                max_streams: settings.grpc.max_streams,
-                traffic: settings.grpc.traffic(),
-            },
-            metrics: grpc_metrics,
-            drain: drain.clone(),
-            tls: security.grpc(),
-            clients: security.clients(),
+        let ports = Ports { drain: &drain, security: Some(&security), observer: Some(observer), unauthenticated };
+        let grpc = ConnectionSettings {
+            name: "grpc",
+            http2_only: true,
+            max_connections: settings.grpc.max_connections,
+            max_streams: settings.grpc.max_streams,
+            traffic: settings.grpc.traffic(),
         };
-        let http = Server {
-            listener: listen("http.listen", &settings.http.listen, &http_workers).await?,
-            service: Arc::new(Guarded::new(
-                HttpRoutes::new(pages, settings.grpc.max_message_bytes, &http_metrics, Connected::new(drain.clone())),
-                security.authentication("http"),
-                Some(observer),
-                Connected::new(drain.clone()),
-                unauthenticated,
-            )),
-            workers: http_workers.handles(),
-            settings: ConnectionSettings {
-                name: "http",
-                http2_only: false,
-                max_connections: settings.http.max_connections,
-                max_streams: 128,
-                traffic: settings.http.traffic(),
-            },
-            metrics: http_metrics,
-            drain: drain.clone(),
-            tls: security.http(),
-            clients: security.clients(),
+        let grpc = ports.server(grpc_listener, calls, &grpc_workers, grpc, grpc_metrics);
+        let http = ConnectionSettings {
+            name: "http",
+            http2_only: false,
+            max_connections: settings.http.max_connections,
+            max_streams: 128,
+            traffic: settings.http.traffic(),
         };
-        let metrics_port = match settings.metrics_listen().map_err(AppError::Setting)? {
-            None => None,
-            Some(address) => {
-                let port_metrics = ListenerMetrics::new(metrics.registry(), "metrics");
-                let connected = || Connected::new(drain.clone());
-                let pages = HttpRoutes::new(admin.clone().routes(), 0, &port_metrics, connected());
-                let pages = Guarded::new(pages, None, None, connected(), Unauthenticated::default());
-                Some(Server {
-                    listener: listen("metrics.listen", &address, &http_workers).await?,
-                    service: Arc::new(pages),
-                    workers: http_workers.handles(),
-                    settings: ConnectionSettings {
-                        name: "metrics",
-                        http2_only: false,
-                        max_connections: MAX_METRICS_CONNECTIONS,
-                        max_streams: 1,
-                        // Scrapes and probes have no rate.
-                        traffic: Traffic { max_requests_per_second: 0, ..settings.http.traffic() },
-                    },
-                    metrics: port_metrics,
-                    drain: drain.clone(),
-                    tls: None,
-                    clients: None,
-                })
-            }
-        };
+        let http_listener = listen("http.listen", &settings.http.listen, &http_workers).await?;
+        let max_body_bytes = settings.grpc.max_message_bytes;
+        let pages = HttpRoutes::new(pages, max_body_bytes, &http_metrics, Connected::new(drain.clone()));
+        let http = ports.server(http_listener, pages, &http_workers, http, http_metrics);
+        let metrics_port = metrics_port(&settings, &monitoring, &metrics, &http_workers, &drain).await?;
         let requires_store = settings.store.redis.required_for_readiness;
-        let readiness = Readiness { admin, health, requires_store, state: Arc::default() };
-        let in_force = PolicyInForce { limiter: Arc::clone(&limiter), empty };
+        let readiness = Readiness { monitoring, health, requires_store, state: Arc::default() };
+        let policies = PolicyReloader { limiter: Arc::clone(&limiter), empty };
         let mut reloads = std::mem::take(&mut security.reloads);
-        reloads.extend(source.follow(in_force, &settings, reload, readiness.clone()));
+        reloads.extend(source.follow(policies, &settings, policy_files, readiness.clone()));
         let snapshots = Snapshots {
             limiter: Arc::clone(&limiter),
             settings: settings.store.snapshot.clone(),
@@ -372,22 +306,15 @@ impl App {
     }
 }
 
-/// Starts the serving threads; a count of 0 means one for each core.
-fn start_workers(name: &str, count: usize, kind: RuntimeKind) -> Result<Workers, AppError> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    Workers::start(name, if count == 0 { cores } else { count }, kind).map_err(AppError::Threads)
-}
-
-/// Returns the permits of a port for decisions that wait for a shared store. Memory needs none, as it answers at once.
-fn permits(setting: usize, is_shared: bool, metrics: &ListenerMetrics) -> ConcurrencyLimit {
-    if !is_shared {
-        return ConcurrencyLimit::unbounded();
-    }
-    let count = if setting == 0 { MAX_REQUESTS_TO_A_SHARED_STORE } else { setting };
-    ConcurrencyLimit::new(count, Overload::Concurrency, metrics.too_many.clone())
-}
-
-async fn listen(setting: &str, address: &Listen, workers: &Workers) -> Result<Listener, AppError> {
-    let wrong = |cause| AppError::Listen { address: format!("{setting} {address}"), cause };
-    workers.listen(address).await.map_err(wrong)
+/// Returns the pages of metrics, with the gauges of the stores as they are at each scrape, and the probes.
+fn monitoring(limiter: &Arc<Limiter<AnyStore>>, metrics: &Arc<Metrics>, when_full: &'static str) -> HealthAndMetrics {
+    let store = Arc::clone(limiter);
+    HealthAndMetrics::new(Arc::clone(metrics), move |metrics| {
+        let MemoryStats { keys, capacity_misses, expired, evicted, left_out } = store.store().memory().stats();
+        let evictions = [("expired", expired), ("evicted", evicted), ("snapshot", left_out)];
+        metrics.memory(keys, &evictions, (when_full, capacity_misses));
+        if let Some(shared) = store.store().shared() {
+            shared.redis().report_servers();
+        }
+    })
 }

@@ -11,8 +11,8 @@ use weir_store::{AnyStore, SharedStore};
 use super::AppError;
 use crate::{config::Settings, limiter::Limiter};
 
-/// The policy that was loaded last.
-pub(super) struct PolicyInForce {
+/// Replaces the policy of the limiter.
+pub(super) struct PolicyReloader {
     pub limiter: Arc<Limiter<AnyStore>>,
     /// The files that were empty when it was loaded.
     pub empty: Vec<PathBuf>,
@@ -46,14 +46,14 @@ pub(super) fn warn_of_empty(files: &[PathBuf]) {
     }
 }
 
-impl PolicyInForce {
+impl PolicyReloader {
     /// Puts a policy in force. The same policy again changes nothing: a control plane sends it on each new stream, and
     /// replacing it would end all leases and the near cache.
     ///
     /// # Errors
     /// An invalid policy, which is logged and counted; the previous one stays in force.
     pub(super) fn reload(&mut self, loaded: Result<Loaded, Problems>) -> Result<(), Problems> {
-        match loaded.and_then(|loaded| self.check(loaded)) {
+        match loaded.and_then(|loaded| self.reject_emptied(loaded)) {
             Ok((_, hash)) if hash == self.limiter.metrics().policy_hash() => {
                 info!(hash, "policy unchanged");
                 self.limiter.metrics().policy_reload(true);
@@ -101,7 +101,7 @@ impl PolicyInForce {
     }
 
     /// Rejects a policy with a file that has become empty, since the file may be in the middle of being written.
-    fn check(&mut self, Loaded { policy, empty, hash, .. }: Loaded) -> Result<(Policy, String), Problems> {
+    fn reject_emptied(&mut self, Loaded { policy, empty, hash, .. }: Loaded) -> Result<(Policy, String), Problems> {
         if let Some(emptied) = empty.iter().find(|path| !self.empty.contains(path)) {
             return Err(Problems::of_file(emptied, HOLDS_NOTHING));
         }

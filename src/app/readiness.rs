@@ -12,7 +12,7 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use weir_store::{AnyStore, redis::RedisStore};
 
-use crate::{admin::HealthAndMetrics, limiter::Limiter, transport::grpc::ServingReporter};
+use crate::{limiter::Limiter, monitoring::HealthAndMetrics, transport::grpc::ServingReporter};
 
 /// Interval between polls of the circuit breaker, and between attempts to reach the store after the start.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -26,7 +26,7 @@ const DOWN: &str = "the store does not answer\n";
 #[derive(Clone)]
 pub(super) struct Readiness {
     /// `/readyz`.
-    pub admin: HealthAndMetrics,
+    pub monitoring: HealthAndMetrics,
     /// The health service of gRPC, which says the same.
     pub health: ServingReporter,
     /// Whether readiness fails while the store is unhealthy.
@@ -71,7 +71,7 @@ impl Readiness {
         if !self.requires_store {
             return;
         }
-        // Beside the reports, since a probe may take as long as a connection attempt.
+        // Concurrently with the reports, since a probe may take as long as a connection attempt.
         let answers = AtomicBool::new(true);
         let ask = async {
             loop {
@@ -109,7 +109,7 @@ impl Readiness {
         let mut state = self.state.lock().await;
         change(&mut state);
         let (is_ready, body) = state.readiness(self.requires_store);
-        self.admin.report(is_ready, body);
+        self.monitoring.report(is_ready, body);
         self.health.report(is_ready).await;
     }
 }

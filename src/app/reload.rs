@@ -34,7 +34,7 @@ const REREAD_DELAY: Duration = Duration::from_secs(60);
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Files to reload. Created before their first load, so that no change and no signal is missed.
-pub(super) struct Reload {
+pub(super) struct FileReloader {
     /// The setting that names the files, as logged.
     setting: &'static str,
     watch: FileWatch,
@@ -43,7 +43,7 @@ pub(super) struct Reload {
     timeout: Duration,
 }
 
-impl Reload {
+impl FileReloader {
     /// Creates a reload for the files of this watch, also at each change of `hangups`; `timeouts` counts reads that
     /// timed out.
     pub(super) fn new(
@@ -158,8 +158,10 @@ mod tests {
             move || vec![file.clone()]
         });
         let (timeouts, counted) = counter();
-        let reload =
-            Reload { timeout: Duration::from_millis(50), ..Reload::new("test", watch, &no_hangups(), timeouts) };
+        let reload = FileReloader {
+            timeout: Duration::from_millis(50),
+            ..FileReloader::new("test", watch, &no_hangups(), timeouts)
+        };
         // The first read hangs until it is released, and reports when it returns; the others do not hang.
         let (release, hanging) = mpsc::channel();
         let (hanging, returned) = (Arc::new(Mutex::new(Some(hanging))), Arc::new(AtomicBool::new(false)));
@@ -202,7 +204,7 @@ mod tests {
     async fn a_panic_of_what_puts_files_in_force_is_that_of_the_reload() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_owned();
-        let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), &no_hangups(), counter().0);
+        let reload = FileReloader::new("test", FileWatch::new(move || vec![path.clone()]), &no_hangups(), counter().0);
         let running = tokio::spawn(reload.run(Duration::from_millis(1), || (), |()| -> bool { panic!("a fault") }));
         std::fs::write(file.path(), "1").unwrap();
         let ended = timeout(Duration::from_secs(60), running).await.expect("it ends");
@@ -213,7 +215,7 @@ mod tests {
     async fn unusable_files_are_read_again_until_they_are_used() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_owned();
-        let reload = Reload::new("test", FileWatch::new(move || vec![path.clone()]), &no_hangups(), counter().0);
+        let reload = FileReloader::new("test", FileWatch::new(move || vec![path.clone()]), &no_hangups(), counter().0);
         let (reads, applied) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let read = {
             let reads = Arc::clone(&reads);

@@ -11,7 +11,7 @@ use weir_server::{
 };
 use weir_settings::{FileWatch, Problems, file::is_set};
 
-use super::{error::AppError, reload::Reload};
+use super::{error::AppError, reload::FileReloader};
 use crate::{
     auth::{Auth, Credentials, file},
     config::Settings,
@@ -27,7 +27,7 @@ pub(super) struct Security {
     auth: Option<Arc<Auth>>,
     grpc: Option<Arc<Tls>>,
     http: Option<Arc<Tls>>,
-    /// The reload tasks, to run beside the service.
+    /// The reload tasks, to run concurrently with the service.
     pub reloads: Vec<BoxFuture<'static, ()>>,
     poll: Duration,
     hangups: watch::Receiver<()>,
@@ -53,8 +53,8 @@ impl Security {
             hangups: hangups.clone(),
             metrics: Arc::clone(metrics),
         };
-        security.grpc = security.tls("grpc", &settings.grpc.tls, GRPC)?;
-        security.http = security.tls("http", &settings.http.tls, HTTP)?;
+        security.grpc = security.load_tls("grpc", &settings.grpc.tls, GRPC)?;
+        security.http = security.load_tls("http", &settings.http.tls, HTTP)?;
         let (path, ports) = (&settings.auth.file, [("grpc", &settings.grpc.tls), ("http", &settings.http.tls)]);
         if is_set(path) {
             security.auth = Some(security.load_credentials(path.clone())?);
@@ -72,7 +72,7 @@ impl Security {
         Ok(security)
     }
 
-    fn tls(
+    fn load_tls(
         &mut self,
         listener: &'static str,
         settings: &ListenerTls,
@@ -84,7 +84,7 @@ impl Security {
         let paths = settings.files();
         let setting = if listener == "grpc" { "grpc.tls" } else { "http.tls" };
         let watch = FileWatch::new(move || paths.clone());
-        let reload = Reload::new(setting, watch, &self.hangups, self.metrics.read_timeouts(setting));
+        let reload = FileReloader::new(setting, watch, &self.hangups, self.metrics.read_timeouts(setting));
         let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
         let files = TlsFiles::read(settings, protocols, None).map_err(wrong)?;
         if files.has_ended() {
@@ -108,7 +108,7 @@ impl Security {
             let path = path.clone();
             move || vec![path.clone()]
         });
-        let reload = Reload::new("auth.file", watch, &self.hangups, self.metrics.read_timeouts("auth.file"));
+        let reload = FileReloader::new("auth.file", watch, &self.hangups, self.metrics.read_timeouts("auth.file"));
         let credentials = file::load(&path).map_err(AppError::Auth)?;
         info!(path = %path.display(), callers = credentials.count(), "credentials loaded");
         let auth = Arc::new(Auth::new(credentials));
@@ -134,14 +134,9 @@ impl Security {
         Ok(auth)
     }
 
-    /// Returns the TLS of the gRPC port; `None`: not encrypted.
-    pub(super) fn grpc(&self) -> Option<Arc<Tls>> {
-        self.grpc.clone()
-    }
-
-    /// Returns the TLS of the HTTP port; `None`: not encrypted.
-    pub(super) fn http(&self) -> Option<Arc<Tls>> {
-        self.http.clone()
+    /// Returns the TLS of a listener; `None`: not encrypted.
+    pub(super) fn tls(&self, listener: &str) -> Option<&Arc<Tls>> {
+        if listener == "grpc" { self.grpc.as_ref() } else { self.http.as_ref() }
     }
 
     /// Returns the clients that authenticate by certificate.
@@ -162,7 +157,7 @@ impl Security {
             if !address.parse().is_ok_and(|address: SocketAddr| !address.ip().is_loopback()) {
                 continue;
             }
-            if (if name == "grpc" { &self.grpc } else { &self.http }).is_none() {
+            if self.tls(name).is_none() {
                 warn!(
                     address,
                     "{name}.listen is not loopback and has no TLS: traffic can be read and changed on the network; set {name}.tls.cert"
@@ -186,7 +181,7 @@ fn read_again(tls: &Tls, settings: &ListenerTls, protocols: &[&[u8]]) -> Result<
     if worse { Err(format!("{}: the certificate has expired", settings.cert.display())) } else { Ok(files) }
 }
 
-/// Puts certificates in force, and returns whether they are.
+/// Replaces the certificates, if they are usable, and returns whether they are.
 fn replace_tls(tls: &Tls, listener: &str, files: Result<TlsFiles, String>) -> bool {
     let is_usable = files.is_ok();
     tls.metrics().reloads.count(is_usable);

@@ -12,9 +12,9 @@ use super::{
     AppError,
     last_policy::LastPolicy,
     outcome::resume_panic,
-    policy::{self, PolicyInForce},
+    policy::{self, PolicyReloader},
     readiness::Readiness,
-    reload::Reload,
+    reload::FileReloader,
 };
 use crate::{
     config::Settings,
@@ -66,21 +66,21 @@ impl Source {
     /// Returns the tasks that put each further policy in force.
     pub(super) fn follow(
         self,
-        mut in_force: PolicyInForce,
+        mut policies: PolicyReloader,
         settings: &Settings,
-        reload: Reload,
+        files: FileReloader,
         readiness: Readiness,
     ) -> Vec<BoxFuture<'static, ()>> {
         let poll = settings.limits_poll.duration();
         let settings = Arc::new(settings.clone());
         if matches!(self, Self::Files) {
-            // `in_force` has logged the problems.
-            let apply = move |loaded| in_force.reload(loaded).is_ok();
-            return vec![reload.run(poll, move || policy::load(&settings), apply).boxed()];
+            // The reloader has logged the problems.
+            let apply = move |loaded| policies.reload(loaded).is_ok();
+            return vec![files.run(poll, move || policy::load(&settings), apply).boxed()];
         }
-        let mut tasks = vec![reload.run(poll, || (), no_policy_to_reload).boxed()];
+        let mut tasks = vec![files.run(poll, || (), no_policy_to_reload).boxed()];
         if let Self::ControlPlane(client, last) = self {
-            tasks.push(receive(*client, last, in_force, settings, readiness).boxed());
+            tasks.push(receive(*client, last, policies, settings, readiness).boxed());
         }
         tasks
     }
@@ -95,7 +95,7 @@ fn no_policy_to_reload((): ()) -> bool {
 async fn receive(
     mut client: Client,
     last: LastPolicy,
-    mut in_force: PolicyInForce,
+    mut policies: PolicyReloader,
     settings: Arc<Settings>,
     readiness: Readiness,
 ) {
@@ -110,12 +110,12 @@ async fn receive(
         let unreadable = |cause: JoinError| Err(Problems::of_file(Path::new("xds"), cause.to_string()));
         let compiled = compiled.await.unwrap_or_else(unreadable);
         let applied = spawn_blocking(move || {
-            let result = in_force.reload(compiled);
-            (in_force, result)
+            let result = policies.reload(compiled);
+            (policies, result)
         });
         let result = match applied.await {
             Ok((back, result)) => {
-                in_force = back;
+                policies = back;
                 result
             }
             Err(cause) => return resume_panic(cause),

@@ -36,11 +36,12 @@ impl Check {
     pub(super) fn run(mut self) -> CommandResult {
         self.settings.config = self.file.or(self.settings.config);
         let (settings, origins) = self.settings.load()?;
-        let checked = block_on(async { Ok(app::check(&settings)) })?;
+        let validated = block_on(async { Ok(app::validate(&settings)) })?;
         let located = |error: &AppError| located(error, &settings.limits, &origins);
-        let checked = checked.map_err(|errors| Failure(errors.iter().map(located).collect::<Vec<_>>().join("\n")))?;
-        let authentication = if checked.is_authenticated { "on" } else { "off" };
-        match &checked.policy {
+        let validated =
+            validated.map_err(|errors| Failure(errors.iter().map(located).collect::<Vec<_>>().join("\n")))?;
+        let authentication = if validated.is_authenticated { "on" } else { "off" };
+        match &validated.policy {
             Some(policy) => {
                 print_line(format_args!(
                     "policy          {} domains, {} limits",
@@ -55,14 +56,14 @@ impl Check {
         print_line(format_args!("HTTP            {}{}", settings.http.listen, tls(settings.http.tls.is_on())))?;
         print_line(format_args!("authentication  {authentication}"))?;
         let now = SystemTime::now();
-        for file in &checked.certificates {
+        for file in &validated.certificates {
             print_line(format_args!("certificate     {}", expiry(file, now)?))?;
         }
-        for file in checked.certificates.iter().filter(|file| file.expires < now + SOON) {
+        for file in validated.certificates.iter().filter(|file| file.expires < now + SOON) {
             let what = if file.expires < now { "has expired" } else { "expires soon" };
             print_line(format_args!("warning: {}: a certificate in {} {what}", file.setting, file.path.display()))?;
         }
-        print_line(format_args!("memory at most  within these settings:\n{}", checked.memory_bound))?;
+        print_line(format_args!("memory at most  within these settings:\n{}", validated.memory_bound))?;
         Ok(ExitCode::SUCCESS)
     }
 }

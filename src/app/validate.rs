@@ -16,8 +16,8 @@ use crate::{
     config::{PATHS, PathSetting, Settings},
 };
 
-/// The configuration that would be in force.
-pub struct Checked {
+/// A valid configuration.
+pub struct Validated {
     /// The policy; `None`: a control plane sends it.
     pub policy: Option<Policy>,
     /// Whether clients are authenticated.
@@ -44,7 +44,7 @@ pub struct Certificates {
 ///
 /// # Errors
 /// Every [`AppError`] for which `serve` would not start.
-pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
+pub fn validate(settings: &Settings) -> Result<Validated, Vec<AppError>> {
     let mut errors = Vec::new();
     for (setting, tls) in [("grpc.tls", &settings.grpc.tls), ("http.tls", &settings.http.tls)] {
         let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
@@ -70,7 +70,7 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
         Err(error) => Err(error),
     };
     match policy {
-        Ok(policy) if errors.is_empty() => Ok(Checked {
+        Ok(policy) if errors.is_empty() => Ok(Validated {
             memory_bound: MemoryBound::of(settings, policy.as_ref()),
             policy,
             is_authenticated: has_credentials || settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients(),

@@ -51,12 +51,12 @@ impl HealthAndMetrics {
         {
             return Ok(page.clone());
         }
-        let admin = self.clone();
+        let monitoring = self.clone();
         // It keeps the lock until it ends, whether the caller goes on waiting or not.
         let made = spawn_blocking(move || {
             let begun = Instant::now();
-            (admin.refresh)(&admin.metrics);
-            let page = compressed::compress(&admin.metrics.render())?;
+            (monitoring.refresh)(&monitoring.metrics);
+            let page = compressed::compress(&monitoring.metrics.render())?;
             *last = Some((begun, page.clone()));
             Ok(page)
         });
@@ -74,20 +74,20 @@ impl HealthAndMetrics {
     }
 }
 
-async fn metrics(State(admin): State<HealthAndMetrics>, headers: HeaderMap) -> impl IntoResponse {
-    let page = admin.page().await.map(|page| compressed::respond(page, &headers));
+async fn metrics(State(monitoring): State<HealthAndMetrics>, headers: HeaderMap) -> impl IntoResponse {
+    let page = monitoring.page().await.map(|page| compressed::respond(page, &headers));
     let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
-async fn ready(State(admin): State<HealthAndMetrics>) -> impl IntoResponse {
-    let (is_ready, body) = *admin.readiness.lock();
+async fn ready(State(monitoring): State<HealthAndMetrics>) -> impl IntoResponse {
+    let (is_ready, body) = *monitoring.readiness.lock();
     (if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)
 }
 
 /// Readiness at the path and with the answers of envoyproxy/ratelimit, for its probes.
-async fn healthcheck(State(admin): State<HealthAndMetrics>) -> impl IntoResponse {
-    if admin.readiness.lock().0 { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
+async fn healthcheck(State(monitoring): State<HealthAndMetrics>) -> impl IntoResponse {
+    if monitoring.readiness.lock().0 { (StatusCode::OK, "OK") } else { (StatusCode::INTERNAL_SERVER_ERROR, "") }
 }
 
 #[cfg(test)]
