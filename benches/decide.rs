@@ -196,7 +196,7 @@ fn check(bencher: Bencher, case: &Case) {
         request
     };
     bencher.with_inputs(request).bench_local_refs(|request| {
-        let handle = limiter.current();
+        let handle = limiter.policy_guard();
         let answer = limiter.check(&handle, request).now_or_never().expect("memory does not wait");
         assert_eq!(answer.expect("a decision").summary.decision.allowed, case.passes);
     });

@@ -64,7 +64,7 @@ fn replay(entry: &Entry, limiter: &Limiter<Memory>) {
     match line {
         Line::Check(line) => {
             if let Ok(request) = line.request(&Bounds::default()) {
-                let handle = limiter.policy_handle();
+                let handle = limiter.policy();
                 assert!(limiter.check(&handle, &request).now_or_never().is_some(), "memory does not wait");
             }
         }

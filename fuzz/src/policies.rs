@@ -28,7 +28,7 @@ pub fn native(bytes: &[u8]) {
     let Changes { forgotten, moved } = Changes::between(&policy, &policy);
     assert!(forgotten.is_empty() && moved.is_empty(), "nothing has changed: {forgotten:?} {moved:?}");
     let limiter = fixture::limiter(fixture::store(NOW), policy);
-    let handle = limiter.policy_handle();
+    let handle = limiter.policy();
     for domain in handle.policy.domains() {
         for (policy_node, (cost, factor)) in
             policy_nodes(domain).iter().flat_map(|policy_node| TERMS.map(|terms| (policy_node, terms)))
@@ -64,7 +64,7 @@ pub fn descriptors(bytes: &[u8]) {
     lint::warnings(&policy);
     Changes::between(&policy, &policy);
     let limiter = fixture::limiter(fixture::store(NOW), policy);
-    let handle = limiter.policy_handle();
+    let handle = limiter.policy();
     for domain in handle.policy.domains() {
         for (hits, _) in TERMS {
             let descriptors: Vec<_> =

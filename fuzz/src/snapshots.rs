@@ -24,7 +24,7 @@ pub fn content(bytes: &[u8]) {
     let Ok((loaded, store)) = load(whole_file(&whole).path()) else { return };
     assert!(store.stats().keys as u64 + loaded.expired + loaded.left_out <= loaded.states, "{loaded:?}");
     let limiter = fixture::limiter(store, fixture::policy());
-    let snapshot = limiter.policy_handle();
+    let snapshot = limiter.policy();
     let keys = algorithm::rates().map(|entry| (EVERY, vec![entry.name])).chain([("", vec!["user", "alex", "trade"])]);
     for (domain, key) in keys {
         for cost in [1, 0, -1] {

@@ -231,7 +231,7 @@ impl App {
         let metrics = self.metrics.as_ref().map(|port| port.listener.address());
         info!(grpc, http, metrics, store = %self.settings.store.url, workers = self.workers[0].count(), "serving");
         let is_shared = self.limiter.store().shared().is_some();
-        let awaits_policy = self.limiter.policy_handle().policy.is_awaited();
+        let awaits_policy = self.limiter.policy().policy.is_awaited();
         if awaits_policy && self.settings.xds.start == Start::NotReady {
             self.readiness.report_awaited_policy(true).await;
         }

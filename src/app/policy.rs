@@ -60,7 +60,7 @@ impl PolicyReloader {
                 Ok(())
             }
             Ok((policy, hash)) => {
-                let diff = Diff::between(&self.limiter.policy_handle().policy, &policy);
+                let diff = Diff::between(&self.limiter.policy().policy, &policy);
                 info!(
                     hash,
                     domains = policy.domains().count(),
@@ -93,7 +93,7 @@ impl PolicyReloader {
         if charges.keys() == 0 {
             return;
         }
-        let handle = self.limiter.policy_handle();
+        let handle = self.limiter.policy();
         let limits =
             handle.policy.limits().map(|(domain, limit)| (domain_name(&domain.name), &*limit.name, limit.ident()));
         let in_force: HashSet<_> = limits.collect();

@@ -107,7 +107,7 @@ fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>, charges: 
 
 /// Returns the `on_store_failure` rules of the policy in force.
 fn rules(limiter: &Limiter<AnyStore>) -> impl Iterator<Item = OnStoreFailure> + use<> {
-    let handle = limiter.policy_handle();
+    let handle = limiter.policy();
     OnStoreFailure::ALL
         .into_iter()
         .filter(move |rule| handle.policy.domains().any(|domain| domain.on_store_failure == *rule))

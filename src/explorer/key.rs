@@ -39,7 +39,7 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
     }
     let mut request = limiter::Request::new(&wanted.domain, &wanted.key).map_err(|error| rejected(error.into()))?;
     request.set_terms(cost, None, factor).map_err(|error| rejected(error.into()))?;
-    let handle = explorer.0.limiter.policy_handle();
+    let handle = explorer.0.limiter.policy();
     let lifted = |domain: &Domain| domain.walk(&request.key).any(|(_, _, node)| domain.is_lifted(node));
     let unlimited = factor == 0.0 || handle.policy.domain(&wanted.domain).is_some_and(lifted);
     let answer = explorer.0.limiter.preview(&handle, &request).await.map_err(rejected)?;

@@ -33,7 +33,7 @@ struct Wanted {
 pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain, search } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
-    let handle = limiter.policy_handle();
+    let handle = limiter.policy();
     let domain = handle.policy.domain(&domain).ok_or_else(|| no_domain(&domain))?;
     let counts = handle.counters.counts();
     let limits = domain.limits().filter_map(|limit| {

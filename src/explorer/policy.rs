@@ -55,7 +55,7 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
     // The semaphore is never closed.
     let turn = Arc::clone(&explorer.0.searching).acquire_owned().await;
     let turn = turn.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""))?;
-    explorer.run_apart(turn, move |service| wanted.find(&service.limiter.policy_handle())).await
+    explorer.run_apart(turn, move |service| wanted.find(&service.limiter.policy())).await
 }
 
 impl Wanted {

@@ -88,7 +88,7 @@ struct Timeline {
 pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
-    let run = move |explorer: &Service| wanted.run(&explorer.limiter.policy_handle().policy, &explorer.rules);
+    let run = move |explorer: &Service| wanted.run(&explorer.limiter.policy().policy, &explorer.rules);
     run_exclusively(explorer, run).await.map(|timeline| json_reply(&timeline))
 }
 

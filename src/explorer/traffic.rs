@@ -65,7 +65,7 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
 
 impl Wanted {
     fn run(&self, explorer: &Service) -> Result<serde_json::Value, Problem> {
-        let handle = explorer.limiter.policy_handle();
+        let handle = explorer.limiter.policy();
         let domain = &*self.domain;
         handle.policy.domain(domain).ok_or_else(|| no_domain(domain))?;
         let draft = match self.draft.trim() {

@@ -12,8 +12,8 @@ pub trait Fill<'a, T>: FnOnce(&Plan<'a>, &Verdict, &mut T) {}
 impl<'a, T, F: FnOnce(&Plan<'a>, &Verdict, &mut T)> Fill<'a, T> for F {}
 
 /// A request that is decided, or that waits for the store.
-#[must_use = "a question that waits is not decided yet"]
-#[expect(clippy::large_enum_variant, reason = "a box would be allocated for each question")]
+#[must_use = "a check that waits is not decided yet"]
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated for each check")]
 pub enum PendingCheck<'l, 'a, T, F> {
     /// Decided, or rejected.
     Ready(Result<T, CheckError>),

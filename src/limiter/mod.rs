@@ -97,14 +97,14 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Returns the policy in force, to be kept while a request is answered.
-    pub fn policy_handle(&self) -> Arc<PolicyHandle> {
+    pub fn policy(&self) -> Arc<PolicyHandle> {
         self.current.load_full()
     }
 
-    /// Returns the policy in force, for a short time: this does not change the reference count, which all threads would
+    /// Like [`Limiter::policy`], for a short time: this does not change the reference count, which all threads would
     /// contend for.
     #[inline]
-    pub fn current(&self) -> Guard<Arc<PolicyHandle>> {
+    pub fn policy_guard(&self) -> Guard<Arc<PolicyHandle>> {
         self.current.load()
     }
 
@@ -200,7 +200,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// [`CheckError`] if the store fails.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, CheckError> {
-        let handle = self.policy_handle();
+        let handle = self.policy();
         let anchor = request.anchor(&handle.policy);
         let shared = handle.policy.domain(&request.domain).and_then(|domain| domain.shared_key(&request.key));
         Ok(self.store.reset(shared.as_ref().unwrap_or(&request.key), anchor, subtree).await?)

@@ -110,7 +110,7 @@ mod tests {
     async fn a_preview_matches_a_check_and_changes_nothing() {
         let clock = Arc::new(ManualClock::new(0));
         let (previewed, left_alone) = (limiter(&clock), limiter(&clock));
-        let handles = (previewed.policy_handle(), left_alone.policy_handle());
+        let handles = (previewed.policy(), left_alone.policy());
         for turn in 0..40 {
             clock.set(turn * 1_700_000);
             for cost in [0, 1, 2, 5] {
@@ -156,7 +156,7 @@ mod tests {
     async fn a_preview_gives_the_retry_or_the_remaining_of_each_level() {
         let clock = Arc::new(ManualClock::new(0));
         let limiter = limiter(&clock);
-        let handle = limiter.policy_handle();
+        let handle = limiter.policy();
         for _ in 0..3 {
             limiter.check(&handle, &request(1)).await.unwrap();
         }

@@ -217,7 +217,7 @@ mod tests {
         };
         let path = |user: &&str| {
             let entries = vec![("user".to_owned(), (*user).to_owned())];
-            let path = limiter.quota_path(&limiter.policy_handle(), "d", entries).unwrap();
+            let path = limiter.quota_path(&limiter.policy(), "d", entries).unwrap();
             path.levels.into_iter().map(level).collect()
         };
         users.iter().map(path).collect()

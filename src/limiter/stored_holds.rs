@@ -50,7 +50,7 @@ impl Limiter<AnyStore> {
         query: &KeyQuery<'_>,
         cursor: Option<&[u8]>,
     ) -> Result<(Vec<StoredHold>, Option<Vec<u8>>), CheckError> {
-        let handle = self.policy_handle();
+        let handle = self.policy();
         let page = self.page(&query.scan(&handle.policy, Wanted::Holds), cursor).await?;
         let leases = page.states.iter().flat_map(|stored| {
             let leases = stored.holds.iter().filter_map(|hold| Some((hold, hold.owner?)));

@@ -81,7 +81,7 @@ impl Limiter<AnyStore> {
         query: &KeyQuery<'_>,
         cursor: Option<&[u8]>,
     ) -> Result<(Vec<StoredKey>, Option<Vec<u8>>), CheckError> {
-        let handle = self.policy_handle();
+        let handle = self.policy();
         let page = self.page(&query.scan(&handle.policy, Wanted::States), cursor).await?;
         let named = page.states.into_iter().filter_map(|state| Some((Key::of_name(&state.name)?, state)));
         let named: Vec<_> = named.collect();

@@ -216,7 +216,7 @@ impl OverrideService {
         if value.end.is_some_and(|end| end <= now) {
             return Err(OverrideError::End.into());
         }
-        let effects = effects(&self.limiter.current().policy, &value);
+        let effects = effects(&self.limiter.policy_guard().policy, &value);
         let name = document::name(&value.domain, &value.pattern);
         if dry_run {
             let replaced = self.cache.lock().get(&name);

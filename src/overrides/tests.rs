@@ -114,7 +114,7 @@ async fn a_stored_override_that_a_new_one_may_not_be_stays_in_force() {
     service.refresh().await;
     let listed = service.list(None, &[]).await.expect("they are read");
     assert!(matches!(&listed[..], [StoredOverride::Readable(one)] if &*one.id == "000000000001"), "{listed:?}");
-    let handle = service.limiter.current();
+    let handle = service.limiter.policy_guard();
     assert!(handle.policy.overrides().active("", [&b"user"[..]].into_iter()).is_some());
 }
 
@@ -142,7 +142,7 @@ async fn an_override_ended_by_a_fast_clock_is_restored_by_the_store() {
     ban(&service, 0, Some(OverrideEnd::At(begun + HOUR))).await;
     ban(&service, 1, Some(OverrideEnd::At(begun + 3 * HOUR))).await;
     let in_force = || {
-        let handle = service.limiter.current();
+        let handle = service.limiter.policy_guard();
         let is_banned = |user: &[u8]| handle.policy.overrides().active("", [b"user", user].into_iter()).is_some();
         [is_banned(b"0"), is_banned(b"1")]
     };

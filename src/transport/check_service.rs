@@ -207,7 +207,7 @@ impl<S: Store> CheckService<S> {
     /// [`Rejected`] if the store fails, and if too many decisions wait.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool, actor: &Actor) -> Result<ResetDone, Rejected> {
         if self.is_observed {
-            let handle = self.limiter.policy_handle();
+            let handle = self.limiter.policy();
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
             request::summarize(|summary| summary.domain = Some(domain.into()));
         }

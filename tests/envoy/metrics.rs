@@ -47,7 +47,7 @@ impl Asker {
         };
         let request =
             DescriptorsRequest { domain: "d".to_owned(), descriptors: descriptors.iter().map(descriptor).collect() };
-        let handle = self.0.policy_handle();
+        let handle = self.0.policy();
         let resolved = request.resolve(&handle.policy).expect("not too many");
         let answer =
             self.0.check_descriptors(&handle, &resolved).outcome(&handle).now_or_never().expect("memory does not wait");

@@ -90,7 +90,7 @@ proptest! {
     ) {
         let limiter = limiter();
         let request = DescriptorsRequest { domain, descriptors };
-        let handle = limiter.policy_handle();
+        let handle = limiter.policy();
         let resolved = request.resolve(&handle.policy).expect("not too many");
         let answer = ask(&limiter, &handle, &resolved);
         prop_assert_eq!(answer.statuses.len(), request.descriptors.len());
@@ -116,7 +116,7 @@ fn many(count: usize, value: impl Fn(usize) -> String) -> DescriptorsRequest {
 #[test]
 fn requests_with_over_1000_descriptors_are_rejected() {
     let limiter = limiter();
-    let handle = limiter.policy_handle();
+    let handle = limiter.policy();
     for domain in ["d", "n", "nowhere"] {
         let too_many = many(MAX_DESCRIPTORS + 1, |number| number.to_string());
         let too_many = DescriptorsRequest { domain: domain.to_owned(), ..too_many };
@@ -139,7 +139,7 @@ fn requests_with_over_1000_descriptors_are_rejected() {
 fn a_request_is_decided_up_to_the_maximum_number_of_limits() {
     let limiter = limiter();
     let request = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |number| number.to_string()) };
-    let handle = limiter.policy_handle();
+    let handle = limiter.policy();
     let resolved = request.resolve(&handle.policy).expect("not too many");
     let answer = DescriptorAnswers { quota_mode: true, ..ask(&limiter, &handle, &resolved) };
     let limits: usize = answer.statuses.iter().map(|status| status.levels.len()).sum();
@@ -151,7 +151,7 @@ fn a_request_is_decided_up_to_the_maximum_number_of_limits() {
 /// Decides the maximum number of descriptors at once: on separate keys, and all on one.
 async fn ask_for_many<S: Store>(store: S) {
     let limiter = Limiter::new(store, policy(&[THEIRS, NATIVE]), Metrics::new());
-    let handle = limiter.policy_handle();
+    let handle = limiter.policy();
     for (value, admitted) in [(usize::MAX, MAX_DESCRIPTORS), (1, 3)] {
         let request = many(MAX_DESCRIPTORS, |number| format!("{value}-{}{}", number % value, "é".repeat(500)));
         let resolved = request.resolve(&handle.policy).expect("not too many");

@@ -100,7 +100,7 @@ impl Case {
         let segments: Vec<_> = key.split('/').collect();
         let mut request = Request::new("d", &segments).expect("a key");
         request.set_terms(cost, None, 1.0).expect("terms");
-        let handle = limiter.policy_handle();
+        let handle = limiter.policy();
         let answer = limiter.check(&handle, &request).await.expect("an answer");
         let verdict = if answer.summary.decision.allowed { "passed" } else { "refused" };
         match answer.summary.binding {
@@ -121,7 +121,7 @@ pub async fn ask<S: Store>(limiter: &Limiter<S>, request: &str) -> String {
     };
     let descriptors = descriptors.split(';').map(descriptor).collect();
     let request = DescriptorsRequest { domain: domain.to_owned(), descriptors };
-    let handle = limiter.policy_handle();
+    let handle = limiter.policy();
     let resolved = request.resolve(&handle.policy).expect("not too many");
     let mut statuses = limiter.check_descriptors(&handle, &resolved).outcome(&handle).await.expect("an answer");
     assert_eq!(statuses.statuses.len(), request.descriptors.len());

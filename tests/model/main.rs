@@ -135,7 +135,7 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                 request.set_terms(check.cost, None, check.factor).expect("terms");
                 request.charge =
                     check.independent.map(|yes| if yes { Charge::Independent } else { Charge::AllOrNothing });
-                let handle = limiter.policy_handle();
+                let handle = limiter.policy();
                 let answer = limiter.check(&handle, &request).now_or_never().expect("memory does not wait");
                 let ours = answer.ok().map(|answer| Answer {
                     summary: answer.summary,

@@ -21,7 +21,7 @@ use tracing::warn;
 
 use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, SystemClock, Verdict,
-    lease::{Leases, PendingCheck, Uncovered},
+    lease::{Leases, RenewingCheck, Uncovered},
     metrics::{ERRORS, STORE},
     outage_charges::OutageCharges,
     redis::{RedisStore, Refusal, Undecided, is_undone, settings::RedisSettings},
@@ -234,7 +234,7 @@ impl SharedStore {
     }
 
     /// Decides a plan whose lease has too few units.
-    async fn decide_short_lease(&self, plan: &Plan<'_>, pending: PendingCheck) -> Result<Verdict, StoreError> {
+    async fn decide_short_lease(&self, plan: &Plan<'_>, pending: RenewingCheck) -> Result<Verdict, StoreError> {
         let (verdict, grant) = self.ask(plan, pending.renewal.as_ref()).await;
         if let Ok(verdict @ Verdict { degraded: false, .. }) = &verdict {
             pending.decided(verdict, grant);

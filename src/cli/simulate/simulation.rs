@@ -76,7 +76,7 @@ impl<S: Store> Simulation<S> {
         out: &mut dyn Write,
     ) -> Result<io::Result<()>, CheckError> {
         let request = line.request(&self.bounds)?;
-        let handle = self.limiter.policy_handle();
+        let handle = self.limiter.policy();
         let answer = self.limiter.check(&handle, &request).await?;
         if let Print::Summary { .. } = self.print {
             self.totals.count(line.at_us, &request, &answer);

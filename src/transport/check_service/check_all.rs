@@ -27,7 +27,7 @@ impl<S: Store> CheckService<S> {
         transport: Transport,
         encode: impl FnOnce(&AllAnswers<'_>, &[bool]) -> T,
     ) -> Result<T, Rejected> {
-        let handle = self.limiter.policy_handle();
+        let handle = self.limiter.policy();
         let read = messages.iter().flatten();
         let summary_only: Vec<_> =
             read.map(|message| message.as_ref().is_ok_and(|message| message.summary_only)).collect();

@@ -50,7 +50,7 @@ impl<S: Store> CheckService<S> {
         context: &CallContext<'_>,
         encode: impl FnOnce(LeaseAnswer<'_, '_>) -> T,
     ) -> Result<T, Rejected> {
-        let handle = self.limiter.policy_handle();
+        let handle = self.limiter.policy();
         let read = message.map_err(Rejected::from).and_then(|(check, message)| {
             let (request, id) = self.read_lease(&check, &message, context)?;
             Ok((request, id, message))

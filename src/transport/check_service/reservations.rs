@@ -77,7 +77,7 @@ impl<S: Store> CheckService<S> {
         context: &CallContext<'_>,
         encode: impl FnOnce(&Answer<'_>, Option<(String, Micros)>) -> T,
     ) -> Result<T, Rejected> {
-        let handle = self.limiter.policy_handle();
+        let handle = self.limiter.policy();
         let read = message.map_err(Rejected::from).and_then(|(check, message)| self.read(&check, &message));
         let (request, mut hold, ttl, on_expiry) =
             read.inspect_err(|_| count_failed(&handle, None, context.transport, self.is_observed))?;
@@ -131,7 +131,7 @@ impl<S: Store> CheckService<S> {
     /// # Errors
     /// [`Rejected`] if this client has no such reservation, and if the store fails.
     pub async fn settle(&self, hold: &str, settle: Settle, context: &CallContext<'_>) -> Result<Settlement, Rejected> {
-        let handle = self.limiter.policy_handle();
+        let handle = self.limiter.policy();
         let hold = Hold::decode(hold)?;
         let request = self.request(&hold.check()?).map_err(|_| malformed())?;
         if self.is_observed {

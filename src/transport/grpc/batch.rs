@@ -75,7 +75,7 @@ pub async fn start_batch<S: Store, M: AsRef<[u8]>>(
     checks: impl Iterator<Item = Result<M, Invalid>>,
     transport: Transport,
 ) -> Result<StartedBatch, Overload> {
-    let handle = service.limiter().current();
+    let handle = service.limiter().policy_guard();
     let mut batch = StartedBatch { count, out: BytesMut::new(), waiting: FuturesOrdered::new(), permit: None };
     let mut spare = BytesMut::new();
     for (number, check) in (1..).zip(checks) {

@@ -23,7 +23,7 @@ pub(super) const USUAL_ANSWER: usize = 256;
 /// [`Rejected`] if the request is invalid or the store fails.
 pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
-    let handle = service.limiter().current();
+    let handle = service.limiter().policy_guard();
     let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| {
         let mut out = BytesMut::with_capacity(USUAL_ANSWER);
         answer::write(answer?, summary_only, &mut out);
@@ -54,7 +54,7 @@ pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &
 /// [`Rejected`] if the request is invalid.
 pub fn suggest<S: Store>(service: &CheckService<S>, message: &[u8]) -> Result<BytesMut, Rejected> {
     let message: SuggestRequest = message::read(message)?;
-    let (handle, request) = (service.limiter().policy_handle(), Request::new(&message.domain, &message.key)?);
+    let (handle, request) = (service.limiter().policy(), Request::new(&message.domain, &message.key)?);
     let answer = match handle.policy.domain(&request.domain) {
         None => {
             let domains = handle.policy.suggest_domains(&request.domain).into_iter().map(str::to_owned);

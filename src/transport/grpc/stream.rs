@@ -64,7 +64,7 @@ impl<S> Checks<S> {
 impl<S: Store> MessageHandler for Checks<S> {
     fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
         let Self { service, out, .. } = self;
-        let handle = service.limiter().current();
+        let handle = service.limiter().policy_guard();
         match batch::in_place(service, &handle, Ok(&message), Transport::GrpcStream, mem::take(out)) {
             PendingAnswer::Ready(mut answers) => {
                 let answer = answers.split();

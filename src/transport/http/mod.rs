@@ -115,7 +115,7 @@ async fn nowhere() -> Problem {
 async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
-    let handle = api.service.limiter().policy_handle();
+    let handle = api.service.limiter().policy();
     let read = api.schema.read(".weir.v1.CheckRequest", text.as_bytes());
     let bytes = match read {
         Ok(ref bytes) => Ok(&bytes[..]),

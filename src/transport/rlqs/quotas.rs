@@ -164,7 +164,7 @@ impl<S: Store> Quotas<S> {
         }
         let QuotaDomain { domain, keys } = self.domains.get(domain)?;
         let entries = keys.iter().filter_map(|key| Some((key.clone(), entries.get(key)?.clone()))).collect();
-        let handle = self.limiter.policy_handle();
+        let handle = self.limiter.policy();
         if handle.policy.is_awaited() {
             // Which domains there are is unknown: an Envoy keeps its assignment, or does what it does without one.
             return None;
@@ -180,14 +180,14 @@ impl<S: Store> Quotas<S> {
     async fn divide(&self) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut number, mut version) = (0_u64, self.limiter.current().version);
+        let (mut number, mut version) = (0_u64, self.limiter.policy_guard().version);
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = self.joined.notified() => {}
             }
             number += 1;
-            let current = self.limiter.current().version;
+            let current = self.limiter.policy_guard().version;
             if current != version {
                 version = current;
                 self.follow_policy().await;

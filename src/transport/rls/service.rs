@@ -39,12 +39,12 @@ impl<S: Store> Rls<S> {
 
     /// Counts a request that cannot be decoded.
     pub fn unreadable(&self) {
-        self.service.limiter().policy_handle().counters.check(None, Transport::Envoy, Outcome::Error);
+        self.service.limiter().policy().counters.check(None, Transport::Envoy, Outcome::Error);
         self.summarize(None, None, Outcome::Error, false);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
-        let handle = self.service.limiter().policy_handle();
+        let handle = self.service.limiter().policy();
         let domain = handle.policy.domain(&request.query.domain);
         let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| domain_label(&domain.name)));
         let count = |outcome| handle.counters.check(index, Transport::Envoy, outcome);

@@ -32,7 +32,7 @@ impl Scene {
 
     /// Applies `tell` to the answer to a request.
     pub fn answered<T>(&self, request: &RateLimitRequest, tell: impl FnOnce(&DescriptorAnswers<'_>) -> T) -> T {
-        let handle = self.0.policy_handle();
+        let handle = self.0.policy();
         let resolved = request.query.resolve(&handle.policy).unwrap();
         let statuses =
             self.0.check_descriptors(&handle, &resolved).outcome(&handle).now_or_never().expect("memory does not wait");

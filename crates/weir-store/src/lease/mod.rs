@@ -100,8 +100,8 @@ impl Equivalent<Name> for NameRef<'_> {
     }
 }
 
-/// A check in flight to the store whose key is leased.
-pub struct PendingCheck {
+/// A check of a leased key, in flight to the store. It may renew the lease.
+pub struct RenewingCheck {
     shared: Arc<Shared>,
     lease: Arc<Lease>,
     cost: i64,
@@ -110,7 +110,7 @@ pub struct PendingCheck {
     pub renewal: Option<Renewal>,
 }
 
-impl Drop for PendingCheck {
+impl Drop for RenewingCheck {
     /// Without a reply the renewal is lost, also if the client has cancelled the check.
     fn drop(&mut self) {
         if let Some(renewal) = self.renewal.take() {
@@ -127,13 +127,13 @@ pub enum Uncovered {
     /// few were left.
     Refused(Verdict),
     /// Sent to the store, with the lease informed of the reply.
-    Ask(PendingCheck),
+    Ask(RenewingCheck),
     /// Sent to the store: the key has no lease or one that is closed, the cost is above its limit, or the check is a
     /// preview or a refund.
     NotLeased,
 }
 
-impl PendingCheck {
+impl RenewingCheck {
     /// Handles the store's reply.
     pub fn decided(mut self, verdict: &Verdict, grant: Option<Grant>) {
         let now = self.shared.clock.now();
@@ -225,7 +225,7 @@ impl Leases {
                 Uncovered::Refused(lease.refused(now, retry_after))
             }
             Some(OnShortage::Store(renewal)) => {
-                Uncovered::Ask(PendingCheck { shared: Arc::clone(&self.shared), lease, cost, sent: now, renewal })
+                Uncovered::Ask(RenewingCheck { shared: Arc::clone(&self.shared), lease, cost, sent: now, renewal })
             }
         }
     }

@@ -114,7 +114,7 @@ impl<S: Store> Comparison<S> {
                 return Ok(None);
             }
         };
-        let (policy_a, policy_b) = (self.a.limiter.policy_handle(), self.b.limiter.policy_handle());
+        let (policy_a, policy_b) = (self.a.limiter.policy(), self.b.limiter.policy());
         let (answer_a, answer_b) =
             tokio::join!(self.a.limiter.check(&policy_a, &request), self.b.limiter.check(&policy_b, &request));
         let (a, b) = match (Treatment::from(&answer_a), Treatment::from(&answer_b)) {
