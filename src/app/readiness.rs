@@ -47,7 +47,7 @@ impl State {
     /// Whether this service is ready, and the body of `/readyz`.
     fn readiness(&self, requires_store: bool) -> (bool, &'static str) {
         match self {
-            Self { is_draining: true, .. } => (false, "shutting down\n"),
+            Self { is_draining: true, .. } => (false, "draining\n"),
             Self { awaits_policy: true, .. } => (false, "the control plane has not sent a policy\n"),
             Self { store: Some(problem), .. } => (!requires_store, problem),
             Self { .. } => (true, "ready\n"),

@@ -123,7 +123,7 @@ async fn serve(
     };
     let shutdown = async move {
         let signal = signals.first().await;
-        info!("{signal}");
+        info!(signal, "shutdown requested");
     };
     Ok(match tokio::spawn(app.run(shutdown)).await? {
         RunOutcome::Gracefully => ExitCode::SUCCESS,

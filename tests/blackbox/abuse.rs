@@ -103,7 +103,7 @@ async fn rapid_reset_closes_the_connection() {
     assert!(ended.iter().all(|(_, reason)| matches!(reason, None | Some(ENHANCE_YOUR_CALM))), "{ended:?}");
     let open = async || (server.metric("weir_connections{listener=\"grpc\"}") == 0.0).then_some(());
     eventually_async("no connection is open", open).await;
-    let closed = server.metric("weir_connections_closed_total{listener=\"grpc\",reason=\"taken_back\"}");
+    let closed = server.metric("weir_connections_closed_total{listener=\"grpc\",reason=\"rapid_reset\"}");
     assert_eq!(closed, ended.len() as f64);
 
     // 200 resets at once do not close it.

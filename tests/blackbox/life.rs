@@ -37,7 +37,7 @@ async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {
             })
             .await;
         }
-        eventually("the page says no", || (server.get("/readyz") == (503, "shutting down\n".to_owned())).then_some(()));
+        eventually("the page says no", || (server.get("/readyz") == (503, "draining\n".to_owned())).then_some(()));
         // The answer of envoyproxy/ratelimit in this state.
         assert_eq!(server.get("/healthcheck"), (500, String::new()));
         assert_eq!(server.get("/healthz").0, 200);

@@ -78,10 +78,10 @@ fn a_node_out_of_memory_stays_unhealthy_after_a_slot_moved() {
 
     cluster.nodes[node].cli(&["CONFIG", "SET", "maxmemory", "1"]);
     service_is_down(&service, || degraded(&stays));
-    let lines = service.log_lines("the store answers again");
+    let lines = service.log_lines("store healthy: circuit breaker closed");
     assert!(lines.is_empty(), "{lines:?}");
     cluster.nodes[node].cli(&["CONFIG", "SET", "maxmemory", "0"]);
-    service.wait_for_log("the store answers again");
+    service.wait_for_log("store healthy: circuit breaker closed");
     eventually("it is asked again", || if degraded(&stays) { Err("degraded") } else { Ok(()) }.map_err(str::to_owned));
     assert_no_panic(&service);
 }

@@ -11,7 +11,7 @@ const CONNECTIONS_REJECTED: Metric =
 const CONNECTIONS_ENDED: Metric = (
     "weir_connections_closed_total",
     "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at \
-     max_connections; unread: its client read too few of the answers; taken_back: it made calls only to cancel them; \
+     max_connections; unread: its client read too few of the answers; rapid_reset: it made calls only to cancel them; \
      flooded: HTTP/2 closed it for abuse, or for more small messages than its streams could read).",
 );
 const REQUESTS_REJECTED: Metric = (
@@ -74,7 +74,7 @@ impl ListenerMetrics {
             idle: counter(CONNECTIONS_ENDED, "idle"),
             evicted: counter(CONNECTIONS_ENDED, "evicted"),
             left_unread: counter(CONNECTIONS_ENDED, "unread"),
-            rapid_resets: counter(CONNECTIONS_ENDED, "taken_back"),
+            rapid_resets: counter(CONNECTIONS_ENDED, "rapid_reset"),
             flooded: counter(CONNECTIONS_ENDED, "flooded"),
             too_fast: counter(REQUESTS_REJECTED, "rate"),
             unread: counter(REQUESTS_REJECTED, "unread"),

@@ -24,10 +24,10 @@ pub enum Failure {
     #[error("the queue takes longer than the request may wait")]
     Shed,
     /// The deadline passed before the request was sent.
-    #[error("the request's time was over before it was sent")]
+    #[error("deadline exceeded before the request was sent")]
     Late,
     /// The server rejected the request without running it.
-    #[error("the server refused: {text}")]
+    #[error("the server rejected the command: {text}")]
     Rejected {
         /// The error code.
         code: ErrorCode,

@@ -81,7 +81,7 @@ impl ReplicaRegistry {
                 // An outage is logged elsewhere.
                 Err(error) if !failing && is_forbidden(error) => {
                     let error = Causes(error);
-                    warn!(%error, "this replica cannot tell the others of itself: `weir replicas` does not list it");
+                    warn!(%error, "this replica's report cannot be stored: `weir replicas` does not list it");
                 }
                 Err(error) => {
                     debug!(error = %Causes(error), "the other replicas do not see this report")

@@ -174,7 +174,11 @@ async fn watch(context: Arc<Context>) {
             wait_until_well(&context, &mut pause, &mut logged).await;
             breaker.close();
             if relapses == 0 {
-                info!(server, after_seconds = since.elapsed().as_millis() as f64 / 1e3, "the store answers again");
+                info!(
+                    server,
+                    after_seconds = since.elapsed().as_millis() as f64 / 1e3,
+                    "store healthy: circuit breaker closed"
+                );
             }
             if timeout(RELAPSE, breaker.wait_until_open()).await.is_err() {
                 break;

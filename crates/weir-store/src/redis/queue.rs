@@ -119,7 +119,7 @@ impl Pending {
         match self.answer.await {
             Ok(Err(Failure::Shed)) => Err(Failure::Late),
             Ok(answer) => answer,
-            Err(_) => Err(Failure::Lost("the server is not asked any more".into())),
+            Err(_) => Err(Failure::Lost("the connection's worker has stopped".into())),
         }
     }
 }
@@ -206,7 +206,9 @@ impl Queue {
     pub(super) fn answer(&self, mut pending: Pending, deadline: Instant) -> impl Future<Output = Answer> {
         async move {
             match timeout_at(deadline, &mut pending.answer).await {
-                Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
+                Ok(answer) => {
+                    answer.unwrap_or_else(|_| Err(Failure::Lost("the connection's worker has stopped".into())))
+                }
                 Err(_) => self.give_up(pending),
             }
         }
