@@ -14,9 +14,8 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ABANDONED_AT, ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_FROM, LEASES_FROM, LIMITED,
-        LeaseCall, NEAR, OF_DOMAIN, OF_LIMIT, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM,
-        ReservationCall, ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
+        ALLOWED, CHARGED_UNITS, Group, LIMITED, LeaseCall, NEAR, OF_DOMAIN, OF_LIMIT, ReservationCall,
+        ReservationUnits, SHADOW_LIMITED, Transport, counters_of, of_domain, of_limit,
     },
 };
 
@@ -40,21 +39,21 @@ impl Counts<'_> {
     pub fn domain(&self, domain: u32) -> Option<[u64; Outcome::ALL.len()]> {
         let start = self.start_of(domain)?;
         let mut sums = [0; Outcome::ALL.len()];
-        for index in 0..DEGRADED_FROM {
-            sums[index % Outcome::ALL.len()] += self.totals[start + index];
+        for (at, index) in Group::Checks.counters().enumerate() {
+            sums[at % Outcome::ALL.len()] += self.totals[start + index];
         }
         Some(sums)
     }
 
     /// Returns the checks of the domain that no limit applied to; `None` as for [`Self::domain`].
     pub fn unmatched(&self, domain: u32) -> Option<u64> {
-        Some(self.totals[self.start_of(domain)? + UNMATCHED_AT])
+        Some(self.totals[self.start_of(domain)? + Group::Unmatched.offset()])
     }
 
     /// Returns the checks of the domain that were decided without the shared store, by rule; `None` as for
     /// [`Self::domain`].
     pub fn degraded(&self, domain: u32) -> Option<[u64; OnStoreFailure::ALL.len()]> {
-        let first = self.start_of(domain)? + DEGRADED_FROM;
+        let first = self.start_of(domain)? + Group::Degraded.offset();
         Some(std::array::from_fn(|rule| self.totals[first + rule]))
     }
 
@@ -106,7 +105,7 @@ impl PolicyCounters {
             let (start, domain, limit) = &named[named.partition_point(|(start, ..)| *start <= index) - 1];
             let at = |(offset, counter)| (start + offset, counter);
             match limit {
-                None => of_domain(&registry, domain, index - start).map(at).collect(),
+                None => of_domain(&registry, domain, index - start).into_iter().map(at).collect(),
                 Some(limit) => of_limit(&registry, domain, limit).into_iter().enumerate().map(at).collect(),
             }
         };
@@ -116,59 +115,63 @@ impl PolicyCounters {
     /// Counts one check in the domain of this number; `None`: in the shared counters of domains without their own.
     #[inline]
     pub fn check(&self, domain: Option<u32>, transport: Transport, outcome: Outcome) {
-        self.counters.add(self.domain(domain) + transport as usize * Outcome::ALL.len() + outcome as usize);
+        self.add(domain, Group::Checks, transport as usize * Outcome::ALL.len() + outcome as usize);
     }
 
     /// Counts one check that was decided without the shared store.
     pub fn degraded(&self, domain: Option<u32>, rule: OnStoreFailure) {
-        self.counters.add(self.domain(domain) + DEGRADED_FROM + rule as usize);
+        self.add(domain, Group::Degraded, rule as usize);
     }
 
     /// Counts one check that met no limit.
     pub fn unmatched(&self, domain: Option<u32>) {
-        self.counters.add(self.domain(domain) + UNMATCHED_AT);
+        self.add(domain, Group::Unmatched, 0);
     }
 
     /// Counts one check to which an override with this change applied.
     pub fn overridden(&self, domain: Option<u32>, change: &str) {
         if let Some(index) = CHANGES.iter().position(|known| *known == change) {
-            self.counters.add(self.domain(domain) + OVERRIDDEN_FROM + index);
+            self.add(domain, Group::Overridden, index);
         }
     }
 
     /// Counts one check that was a dry run.
     pub fn dry_run(&self, domain: Option<u32>) {
-        self.counters.add(self.domain(domain) + DRY_RUNS_AT);
+        self.add(domain, Group::DryRuns, 0);
     }
 
     /// Counts one check that repeated a request id and got the first answer.
     pub fn repeated(&self, domain: Option<u32>) {
-        self.counters.add(self.domain(domain) + REPEATED_AT);
+        self.add(domain, Group::Repeated, 0);
     }
 
     /// Counts one check whose call ended before the shared store answered.
     pub fn abandoned(&self, domain: Option<u32>) {
-        self.counters.add(self.domain(domain) + ABANDONED_AT);
+        self.add(domain, Group::Abandoned, 0);
     }
 
     /// Counts one call about a reservation, and the units that it moved.
     pub fn reservation(&self, domain: Option<u32>, call: ReservationCall, units: &[(ReservationUnits, u64)]) {
-        let start = self.domain(domain);
-        self.counters.add(start + RESERVATIONS_FROM + call as usize);
+        self.add(domain, Group::Reservations, call as usize);
+        let start = self.domain(domain) + Group::ReservationUnits.offset();
         for (kind, count) in units.iter().filter(|(_, count)| *count > 0) {
-            self.counters.add_many(start + RESERVATION_UNITS_FROM + *kind as usize, *count);
+            self.counters.add_many(start + *kind as usize, *count);
         }
     }
 
     /// Counts one request about a client's lease, the units that it was granted, and the outcome of those granted
     /// before.
     pub fn lease(&self, domain: Option<u32>, call: LeaseCall, grant: Option<&Grant>) {
-        let start = self.domain(domain);
-        self.counters.add(start + LEASES_FROM + call as usize);
+        self.add(domain, Group::Leases, call as usize);
         let Some(&Grant { settled: Settled { granted, spent, returned, burnt }, .. }) = grant else { return };
-        for (index, count) in [granted, spent, returned, burnt].into_iter().enumerate().filter(|(_, count)| *count > 0)
-        {
-            self.counters.add_many(start + LEASE_UNITS_FROM + index, count);
+        let units = [
+            (Group::LeaseUnitsGranted, granted),
+            (Group::LeaseUnitsSpent, spent),
+            (Group::LeaseUnitsReturned, returned),
+            (Group::LeaseUnitsBurnt, burnt),
+        ];
+        for (group, count) in units.into_iter().filter(|(_, count)| *count > 0) {
+            self.counters.add_many(self.domain(domain) + group.offset(), count);
         }
     }
 
@@ -191,6 +194,11 @@ impl PolicyCounters {
     /// Returns the counts since the counters were created.
     pub fn counts(&self) -> Counts<'_> {
         Counts { counters: self, totals: self.counters.totals() }
+    }
+
+    #[inline]
+    fn add(&self, domain: Option<u32>, group: Group, at: usize) {
+        self.counters.add(self.domain(domain) + group.offset() + at);
     }
 
     fn domain(&self, domain: Option<u32>) -> usize {

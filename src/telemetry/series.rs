@@ -112,27 +112,82 @@ pub(super) const CHARGED_UNITS: usize = 4;
 const NEAR_CACHE: usize = 5;
 pub(super) const OF_LIMIT: usize = 6;
 
-/// The indexes of the counters of a domain: checks by transport and outcome, degraded checks by rule, unmatched checks,
-/// dry runs, repeated requests, abandoned checks, overridden checks by change, calls about reservations, their units,
-/// requests about leases, and their units: granted, spent, returned, burnt.
-pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
-pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
-pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
-pub(super) const REPEATED_AT: usize = DRY_RUNS_AT + 1;
-pub(super) const ABANDONED_AT: usize = REPEATED_AT + 1;
-pub(super) const OVERRIDDEN_FROM: usize = ABANDONED_AT + 1;
-pub(super) const RESERVATIONS_FROM: usize = OVERRIDDEN_FROM + CHANGES.len();
-pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
-pub(super) const LEASES_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
-pub(super) const LEASE_UNITS_FROM: usize = LEASES_FROM + LeaseCall::ALL.len();
-const LEASE_UNITS: [Metric; 4] =
-    [CLIENT_LEASES_GRANTED, CLIENT_LEASES_SPENT, CLIENT_LEASES_RETURNED, CLIENT_LEASES_BURNT];
-/// The number of counters of a domain.
-pub(super) const OF_DOMAIN: usize = LEASE_UNITS_FROM + LEASE_UNITS.len();
+/// What the first count of a series registers: the series of its kind and those of `Domain`. Many domains never use the
+/// other kinds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Registered with any first count of the domain.
+    Domain,
+    /// The checks of one transport, by its index.
+    Checks(usize),
+    Reservations,
+    Leases,
+}
 
-/// The counters that are registered with any first count of the domain. The others, which many domains never use, are
-/// registered with the first count of their kind.
-const USUAL: Range<usize> = DEGRADED_FROM..RESERVATIONS_FROM;
+/// The kind, the metric and, except for the domain, the labels of a series.
+type Series = (Kind, Metric, Vec<(&'static str, &'static str)>);
+
+/// Defines the groups of a domain's series in the order of their counters: the number of series, and each by its index
+/// in the group.
+macro_rules! domain_series {
+    ($($group:ident[$len:expr] = $series:expr;)+) => {
+        /// A group of a domain's series.
+        #[derive(Clone, Copy)]
+        pub(super) enum Group {
+            $($group,)+
+        }
+
+        const GROUPS: [(usize, fn(usize) -> Series); [$(stringify!($group)),+].len()] = [$(($len, $series)),+];
+    };
+}
+
+domain_series! {
+    Checks[Transport::ALL.len() * Outcome::ALL.len()] = |at| {
+        let (transport, outcome) = (at / Outcome::ALL.len(), at % Outcome::ALL.len());
+        let labels = vec![("transport", Transport::ALL[transport].name()), ("outcome", Outcome::ALL[outcome].name())];
+        (Kind::Checks(transport), CHECKS, labels)
+    };
+    Degraded[OnStoreFailure::ALL.len()] =
+        |rule| (Kind::Domain, DEGRADED, vec![("mode", OnStoreFailure::ALL[rule].name())]);
+    Unmatched[1] = |_| (Kind::Domain, UNMATCHED, vec![]);
+    DryRuns[1] = |_| (Kind::Domain, DRY_RUNS, vec![]);
+    Repeated[1] = |_| (Kind::Domain, REPEATED, vec![]);
+    Abandoned[1] = |_| (Kind::Domain, ABANDONED, vec![]);
+    Overridden[CHANGES.len()] = |change| (Kind::Domain, OVERRIDDEN, vec![("change", CHANGES[change])]);
+    Reservations[ReservationCall::ALL.len()] =
+        |call| (Kind::Reservations, RESERVATIONS, vec![("outcome", ReservationCall::ALL[call].name())]);
+    ReservationUnits[ReservationUnits::ALL.len()] =
+        |kind| (Kind::Reservations, RESERVATION_UNITS, vec![("kind", ReservationUnits::ALL[kind].name())]);
+    Leases[LeaseCall::ALL.len()] = |call| (Kind::Leases, CLIENT_LEASES, vec![("result", LeaseCall::ALL[call].name())]);
+    LeaseUnitsGranted[1] = |_| (Kind::Leases, CLIENT_LEASES_GRANTED, vec![]);
+    LeaseUnitsSpent[1] = |_| (Kind::Leases, CLIENT_LEASES_SPENT, vec![]);
+    LeaseUnitsReturned[1] = |_| (Kind::Leases, CLIENT_LEASES_RETURNED, vec![]);
+    LeaseUnitsBurnt[1] = |_| (Kind::Leases, CLIENT_LEASES_BURNT, vec![]);
+}
+
+/// The index of the first counter of each group, and the number of counters of a domain.
+const OFFSETS: [usize; GROUPS.len() + 1] = {
+    let (mut offsets, mut group) = ([0; GROUPS.len() + 1], 0);
+    while group < GROUPS.len() {
+        offsets[group + 1] = offsets[group] + GROUPS[group].0;
+        group += 1;
+    }
+    offsets
+};
+pub(super) const OF_DOMAIN: usize = OFFSETS[GROUPS.len()];
+
+impl Group {
+    /// Returns the indexes of the group's counters.
+    pub(super) fn counters(self) -> Range<usize> {
+        OFFSETS[self as usize]..OFFSETS[self as usize + 1]
+    }
+
+    /// Returns the index of the group's first counter.
+    #[inline]
+    pub(super) fn offset(self) -> usize {
+        OFFSETS[self as usize]
+    }
+}
 
 /// Returns the indexes of the counters of a limit that a decision increments: its outcome, passes that leave less than
 /// a fifth, and refusals from the near cache.
@@ -158,36 +213,15 @@ pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Count
 }
 
 /// Returns the counters of a domain that are registered with the first count at `counted`, with their indexes.
-pub(super) fn of_domain(registry: &Registry, domain: &str, counted: usize) -> impl Iterator<Item = (usize, Counter)> {
-    let kind = match counted {
-        check if check < DEGRADED_FROM => {
-            let first = check - check % Outcome::ALL.len();
-            first..first + Outcome::ALL.len()
-        }
-        usual if usual < RESERVATIONS_FROM => USUAL,
-        reservation if reservation < LEASES_FROM => RESERVATIONS_FROM..LEASES_FROM,
-        _ => LEASES_FROM..OF_DOMAIN,
-    };
-    let begun = series_of_domain().enumerate().filter(move |(at, _)| USUAL.contains(at) || kind.contains(at));
-    begun.map(move |(at, (metric, labels))| {
+pub(super) fn of_domain(registry: &Registry, domain: &str, counted: usize) -> Vec<(usize, Counter)> {
+    let all: Vec<_> = GROUPS.iter().flat_map(|(len, series)| (0..*len).map(series)).collect();
+    let counted = all[counted].0;
+    let registered = all.into_iter().enumerate().filter(|(_, (kind, ..))| [Kind::Domain, counted].contains(kind));
+    let counters = registered.map(|(at, (_, metric, labels))| {
         let labels: Vec<_> = iter::once(("domain", domain_label(domain))).chain(labels).collect();
         (at, registry.counter(metric, &labels))
-    })
-}
-
-/// Returns the metrics of a domain's series, and their labels besides the domain.
-fn series_of_domain() -> impl Iterator<Item = (Metric, Vec<(&'static str, &'static str)>)> {
-    let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
-    let checks =
-        each.map(|(transport, outcome)| (CHECKS, vec![("transport", transport.name()), ("outcome", outcome.name())]));
-    let degraded = OnStoreFailure::ALL.into_iter().map(|rule| (DEGRADED, vec![("mode", rule.name())]));
-    let apart = [UNMATCHED, DRY_RUNS, REPEATED, ABANDONED].map(|metric| (metric, vec![]));
-    let overridden = CHANGES.into_iter().map(|change| (OVERRIDDEN, vec![("change", change)]));
-    let calls = ReservationCall::ALL.into_iter().map(|call| (RESERVATIONS, vec![("outcome", call.name())]));
-    let units = ReservationUnits::ALL.into_iter().map(|kind| (RESERVATION_UNITS, vec![("kind", kind.name())]));
-    let leases = LeaseCall::ALL.into_iter().map(|call| (CLIENT_LEASES, vec![("result", call.name())]));
-    let leased = LEASE_UNITS.map(|metric| (metric, vec![]));
-    checks.chain(degraded).chain(apart).chain(overridden).chain(calls).chain(units).chain(leases).chain(leased)
+    });
+    counters.collect()
 }
 
 /// The counters of a limit that is not known when a policy is compiled.
