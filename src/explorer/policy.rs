@@ -91,12 +91,7 @@ fn head(policy: &Policy, domain: &Domain) -> Value {
     json!({
         "name": domain.name,
         "format": if domain.descriptors.is_some() { "descriptors" } else { "native" },
-        "charge": domain.charge.name(),
-        "on_store_failure": domain.on_store_failure.name(),
-        "limit_spec": if policy.allows_spec(Some(domain)) { "allow" } else { "deny" },
-        "anchor": domain.anchor,
-        "shadow": domain.shadow,
-        "retry_jitter": domain.retry_jitter,
+        "settings": domain.settings(if policy.allows_spec(Some(domain)) { "allow" } else { "deny" }),
         "is_empty": policy.limit_count() == 0,
     })
 }

@@ -75,6 +75,24 @@ impl Domain {
         self.descriptors.as_ref().is_some_and(|descriptors| descriptors.quota_mode)
     }
 
+    /// Returns the settings, as the policy file names them. `default_spec` is the value of a `limit_spec` that is not
+    /// set.
+    pub fn settings(&self, default_spec: &str) -> [(&'static str, String); 6] {
+        let spec = match self.allows_spec {
+            None => default_spec,
+            Some(true) => "allow",
+            Some(false) => "deny",
+        };
+        [
+            ("charge", self.charge.name().to_owned()),
+            ("on_store_failure", self.on_store_failure.name().to_owned()),
+            ("limit_spec", spec.to_owned()),
+            ("anchor", self.anchor.to_string()),
+            ("shadow", self.shadow.to_string()),
+            ("retry_jitter", self.retry_jitter.to_string()),
+        ]
+    }
+
     /// Whether a factor of 0 lifts the limits of a node.
     pub fn is_lifted(&self, node: NodeId) -> bool {
         self.nodes[node as usize].is_lifted

@@ -50,12 +50,7 @@ export async function loadTree() {
 function showFacts({ domain, domains_hidden, limits, matches, searched_all }) {
   const facts = [
     ["format", domain.format],
-    ["charge", domain.charge],
-    ["on_store_failure", domain.on_store_failure],
-    ["limit_spec", domain.limit_spec],
-    ["anchor", domain.anchor],
-    ["shadow", domain.shadow],
-    ["retry_jitter", domain.retry_jitter],
+    ...domain.settings,
     ["limits in all domains", number(limits)],
   ];
   if (domains_hidden) facts.push(["domains not listed", number(domains_hidden)]);

@@ -152,21 +152,8 @@ fn limit_changes(one: &Limit, other: &Limit) -> Vec<String> {
     lines
 }
 
-/// Returns the settings of a domain.
 fn settings(domain: &Domain) -> [(&'static str, String); 6] {
-    let spec = match domain.allows_spec {
-        None => "by default",
-        Some(true) => "allow",
-        Some(false) => "deny",
-    };
-    [
-        ("charge", domain.charge.name().to_owned()),
-        ("on_store_failure", domain.on_store_failure.name().to_owned()),
-        ("limit_spec", spec.to_owned()),
-        ("anchor", domain.anchor.to_string()),
-        ("shadow", domain.shadow.to_string()),
-        ("retry_jitter", domain.retry_jitter.to_string()),
-    ]
+    domain.settings("by default")
 }
 
 /// Equality of the values, not of the nodes.
