@@ -12,7 +12,7 @@ use weir::proto::{
 use weir_test_redis::{Cluster, ClusterOptions, eventually};
 
 use crate::{
-    service::{assert_no_panic, hash_of, patient, runtime},
+    service::{hash_of, patient, runtime},
     support::{
         eventually_async,
         requests::{check, limit, seconds_long},
@@ -119,7 +119,6 @@ fn a_refusal_refunds_the_charges_of_other_anchors() {
     let left = refused_while_others_charge(&cluster, (client, "ended"), &runtime, above, window_ends);
     assert_eq!(left, OUTER - 3, "nothing was given back to the window of now");
     assert_eq!(service.metric(UNDO_FAILURES), 1.0);
-    assert_no_panic(&service);
 }
 
 #[test]
@@ -142,7 +141,6 @@ fn refunds_stay_exact_when_others_charge_in_between() {
         let left = refused_while_others_charge(&cluster, (client, name), &runtime, above, || {});
         assert_eq!((left, service.metric(UNDO_FAILURES)), (OUTER - 4, 0.0), "{name}");
     }
-    assert_no_panic(&service);
 }
 
 #[test]
@@ -175,7 +173,6 @@ fn a_refusal_stands_while_another_anchor_fails() {
             assert!(!asker.reserve(&key, 1).await.allowed, "{rule}");
             cluster.nodes[node].resume();
         });
-        assert_no_panic(&service);
     }
 }
 

@@ -6,7 +6,7 @@ use weir::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimite
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
-    service::{assert_no_panic, patient, runtime},
+    service::{patient, runtime},
     support::{
         Server,
         requests::{check, gcra, with_limits},
@@ -80,7 +80,6 @@ fn checks_are_decided_together_in_redis() {
     let redis = Redis::start(Options::socket());
     let service = patient(&redis.url()).start();
     runtime().block_on(all_or_none(&service));
-    assert_no_panic(&service);
 }
 
 #[test]
@@ -89,12 +88,10 @@ fn checks_are_decided_together_in_a_cluster() {
     let service = patient(&cluster.url()).start();
     runtime().block_on(all_or_none(&service));
     assert_eq!(service.metric("weir_store_undo_failures_total{store=\"redis\"}"), 0.0);
-    assert_no_panic(&service);
 }
 
 #[test]
 fn checks_are_decided_together_in_memory() {
     let service = Setup::new().policy("schema: {}").start();
     runtime().block_on(all_or_none(&service));
-    assert_no_panic(&service);
 }

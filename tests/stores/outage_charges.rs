@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     planned_failover::{lead, url, watching},
-    service::{assert_no_panic, hash_of, runtime, window},
+    service::{hash_of, runtime, window},
     support::{
         Server, eventually,
         requests::{check, peek, reset},
@@ -110,14 +110,6 @@ impl Fleet {
     fn spent(&self, key: &[&str]) -> Vec<u64> {
         let answer = eventually("the store answers", || Some(self.ask(0, peek(key))).filter(|answer| !answer.degraded));
         answer.levels.into_iter().map(|level| level.limit - level.remaining).collect()
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            self.services.iter().for_each(assert_no_panic);
-        }
     }
 }
 

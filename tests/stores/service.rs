@@ -38,12 +38,6 @@ pub fn hash_in(domain: &str, anchor: &[&str]) -> Vec<u8> {
     [b"weir:", key.prefix(anchor.len())].concat()
 }
 
-/// Asserts that the log contains no panic.
-pub fn assert_no_panic(service: &Server) {
-    let panicked: Vec<_> = service.log().into_iter().filter(|line| line.contains("panicked")).collect();
-    assert!(panicked.is_empty(), "{panicked:#?}");
-}
-
 /// Returns a limit of `units` in a window that does not end during a test.
 pub fn window(units: u64) -> String {
     format!("fixed_window: {{ count: {units}, period: {}d }}", days_without_an_edge())

@@ -20,7 +20,7 @@ use super::{TIMEOUT, eventually, http, pki, weir};
 /// Number of lines of the log that a failed test shows.
 const LINES_SHOWN: usize = 30;
 
-/// A service process, killed on drop.
+/// A service process. Drop kills it, and fails the test if the log contains a panic.
 pub struct Server {
     child: Child,
     log: Arc<Log>,
@@ -377,9 +377,11 @@ impl Drop for Server {
         // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let log = self.log();
         if std::thread::panicking() {
-            let log = self.log();
             eprintln!("--- the end of a service's log:\n{}", log[log.len().saturating_sub(LINES_SHOWN)..].join("\n"));
+        } else {
+            assert!(!log.iter().any(|line| line.contains("panicked")), "{log:#?}");
         }
     }
 }
