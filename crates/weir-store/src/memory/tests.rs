@@ -56,34 +56,6 @@ fn a_full_store_keeps_live_states_and_reuses_expired_ones() {
 }
 
 #[test]
-fn resets_affect_only_the_key_or_its_subtree() {
-    let limit = per_second("1", "1h");
-    let store = MemoryStore::new(MemorySettings::default(), Arc::new(ManualClock::new(SECOND)));
-    let paths = [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "bc"], &["ab"], &["a", "d", "e"]].map(key);
-    let fill = || {
-        for key in &paths {
-            ask(&store, &limit, key, &[key.depth() as u8]);
-        }
-    };
-    let live = || paths.iter().filter(|key| !ask(&store, &limit, key, &[key.depth() as u8])).count();
-    for (path, subtree, [existed, removed], left) in [
-        (&["a", "b"][..], false, [true, true], 5),
-        (&["a", "b"], true, [true, true], 4),
-        (&["a"], false, [true, true], 5),
-        (&["a"], true, [true, true], 1),
-        (&["a", "d"], false, [false, false], 6),
-        (&["a", "d"], true, [false, true], 5),
-        (&["z"], true, [false, false], 6),
-    ] {
-        fill();
-        let done = ResetDone { existed, removed, scanned: false };
-        assert_eq!(store.reset_now(&key(path), 2, subtree), done, "{path:?}");
-        assert_eq!(store.stats().keys, left, "{path:?}");
-        assert_eq!(live(), left, "{path:?}");
-    }
-}
-
-#[test]
 fn plans_with_several_anchors_neither_deadlock_nor_over_admit() {
     const THREADS: usize = 4;
     const EACH: usize = 5_000;

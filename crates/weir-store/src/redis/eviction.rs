@@ -46,23 +46,3 @@ fn evicts(info: &str) -> Option<&str> {
     let has_bound = field("maxmemory").is_some_and(|bytes| bytes != "0");
     field("maxmemory_policy").filter(|policy| has_bound && *policy != "noeviction")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_servers_with_maxmemory_and_an_eviction_policy_evict() {
-        let info =
-            |bound: &str, policy: &str| format!("# Memory\r\nmaxmemory:{bound}\r\nmaxmemory_policy:{policy}\r\n");
-        for (bound, policy, expected) in [
-            ("0", "allkeys-lru", None),
-            ("1048576", "noeviction", None),
-            ("1048576", "volatile-ttl", Some("volatile-ttl")),
-            ("1048576", "allkeys-lfu", Some("allkeys-lfu")),
-        ] {
-            assert_eq!(evicts(&info(bound, policy)), expected);
-        }
-        assert_eq!(evicts(""), None);
-    }
-}

@@ -41,7 +41,9 @@ impl StoreUnderTest for InMemory {
 
     async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> ResetDone {
         self.clock.set(now);
-        self.store.reset_now(key, anchor, subtree)
+        let done = self.store.reset_now(key, anchor, subtree);
+        assert!(!done.scanned);
+        done
     }
 
     async fn states(&mut self, _now: Micros) -> Option<Memories> {
