@@ -279,13 +279,11 @@ impl<C: Clock> States for LockedPlan<'_, '_, C> {
         }
         let (guard, hash, mark_bytes) = (found.guard, found.location.state, request_mark_bytes(level.limit));
         if let Some(slot) = found.slot {
-            self.store.next_expiry.report(expires);
             shard.replace(slot, state, expires);
             if mark_bytes > 0 {
                 self.change(guard, 0, |shard| shard.resize(slot, mark_bytes));
             }
         } else if self.reserved > 0 {
-            self.store.next_expiry.report(expires);
             self.reserved -= 1;
             let name = Name::new(level.path(), level.limit.ident());
             let slot = self.change(guard, 1, |shard| shard.insert(hash, name, state, expires, mark_bytes));

@@ -7,7 +7,6 @@ mod eviction;
 mod locate;
 mod locked_plan;
 mod name;
-mod next_expiry;
 mod scan;
 mod shard;
 mod shard_holds;
@@ -16,7 +15,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -26,7 +25,6 @@ pub use capacity::{MemorySettings, WEIGHT_BYTES, weight};
 pub use eviction::WhenFull;
 use locate::hash;
 use locked_plan::LockedPlan;
-use next_expiry::NextExpiry;
 use shard::Shard;
 use weir_core::{
     domain::{Clock, Key, Micros},
@@ -51,7 +49,8 @@ pub struct MemoryStore<C> {
     left_out: AtomicUsize,
     next_swept: AtomicUsize,
     next_evicted: AtomicUsize,
-    next_expiry: NextExpiry,
+    /// The time until which a full store is not searched for expired states, since all shards have just been searched.
+    next_search: AtomicI64,
 }
 
 /// Statistics of a memory store since its creation.
@@ -108,7 +107,7 @@ impl<C: Clock> MemoryStore<C> {
             left_out: AtomicUsize::new(0),
             next_swept: AtomicUsize::new(0),
             next_evicted: AtomicUsize::new(0),
-            next_expiry: NextExpiry::default(),
+            next_search: AtomicI64::new(Micros::MIN),
         }
     }
 

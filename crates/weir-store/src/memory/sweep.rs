@@ -14,6 +14,8 @@ pub(super) const MAX_SHARDS_SEARCHED: usize = 256;
 const FULL_SEARCH_MAX_SHARDS: usize = 4_096;
 /// Most shards of which a slice is swept in one search. Shards without expired states do not count.
 const MAX_SHARDS_SWEPT: usize = 16;
+/// Longest pause (10 ms) after a search of all shards that has not made room.
+const SEARCH_PAUSE: Micros = 10_000;
 
 impl<C: Clock> MemoryStore<C> {
     /// Drops expired states in the next `shards` shards, in slices, so that no lock is held for more than microseconds.
@@ -48,37 +50,36 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Drops expired states to make room: in the shards that the plan has locked, then in others that are not locked.
+    /// After a search of all shards that has not made room, the next one waits for the next expiry that it has seen, but
+    /// at most [`SEARCH_PAUSE`].
     pub(super) fn sweep_when_full(&self, guards: &mut Guards<'_>, missing: usize, now: Micros) {
-        if self.next_expiry.none_expired(now) {
+        // A pause that ends later is from before the clock stepped back.
+        if (1..=SEARCH_PAUSE).contains(&self.next_search.load(Ordering::Relaxed).saturating_sub(now)) {
             return;
         }
-        let scan = self.next_expiry.start_scan();
-        let mut next = Micros::MAX;
+        let mut next = now + SEARCH_PAUSE;
         for (_, shard) in guards.iter_mut() {
             self.sweep_shard(shard, SWEEP_SLICE, now);
             next = next.min(shard.next_expiry());
         }
-        let (mut sweeps, mut searched) = (MAX_SHARDS_SWEPT, guards.len());
+        let mut sweeps = MAX_SHARDS_SWEPT;
         let shards = self.shards.len();
         let tries = if shards <= FULL_SEARCH_MAX_SHARDS { shards } else { MAX_SHARDS_SEARCHED };
         let start = self.next_swept.load(Ordering::Relaxed);
         for offset in 0..tries {
             if sweeps == 0 || self.keys.load(Ordering::Relaxed) + missing <= self.settings.max_keys {
-                break;
+                return;
             }
             self.next_swept.fetch_add(1, Ordering::Relaxed);
             let Some(mut shard) = self.shards[(start + offset) % shards].try_lock() else { continue };
-            searched += 1;
             if shard.next_expiry() <= now {
                 self.sweep_shard(&mut shard, SWEEP_SLICE, now);
                 sweeps -= 1;
             }
             next = next.min(shard.next_expiry());
         }
-        if let Some(scan) = scan
-            && searched == shards
-        {
-            scan.raise_to(next);
+        if tries == shards {
+            self.next_search.store(next, Ordering::Relaxed);
         }
     }
 }

@@ -78,7 +78,6 @@ impl<C: Clock> Ledgers for LockedPlan<'_, '_, C> {
         let (shard, path, ident) = self.place(index);
         if shard.holds().is_some() {
             shard.holds_mut().keep_ledger(path, ident, expires);
-            self.store.next_expiry.report(expires);
         }
     }
 }
@@ -100,7 +99,6 @@ impl<C: Clock> Reservations for LockedPlan<'_, '_, C> {
 
     fn put_record(&mut self, name: &[u8], record: Record) {
         let Some((guard, anchor_path)) = self.record_place() else { return };
-        self.store.next_expiry.report(record.expires());
         let taken = self.take_room();
         self.change(guard, taken, |shard| shard.holds_mut().put_record(anchor_path, name, record));
         self.added += 1;

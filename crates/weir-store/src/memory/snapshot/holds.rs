@@ -108,7 +108,7 @@ pub(super) fn load<C: Clock>(
                 }
                 let Parts { path, anchor_end, ident } = parts;
                 expires <= now
-                    || store.put_back_holds(&path[..anchor_end.min(path.len())], expires, |shard| {
+                    || store.put_back_holds(&path[..anchor_end.min(path.len())], |shard| {
                         shard.put_ledger(path, ident, Ledger::of(holds));
                         shard.keep_ledger(path, ident, expires);
                     })
@@ -120,9 +120,8 @@ pub(super) fn load<C: Clock>(
                     SETTLED => settled(from)?,
                     _ => answered(from)?,
                 };
-                let expires = record.expires();
-                expires <= now
-                    || store.put_back_holds(&anchor, expires, |shard| shard.put_record(&anchor, &own, record))
+                record.expires() <= now
+                    || store.put_back_holds(&anchor, |shard| shard.put_record(&anchor, &own, record))
             }
             _ => return Err(nonsense()),
         };

@@ -34,22 +34,15 @@ impl<C: Clock> MemoryStore<C> {
             }
             None => return false,
         }
-        self.next_expiry.report(expires);
         true
     }
 
     /// Restores a ledger or a record from a snapshot by `put`. Returns `false` if the store is full.
-    pub(super) fn put_back_holds(
-        &self,
-        anchor_path: &[u8],
-        expires: Micros,
-        put: impl FnOnce(&mut ShardHolds),
-    ) -> bool {
+    pub(super) fn put_back_holds(&self, anchor_path: &[u8], put: impl FnOnce(&mut ShardHolds)) -> bool {
         let mut shard = self.shards[shard_of(hash(&self.hasher, anchor_path), self.shards.len())].lock();
         let is_room = self.reserve_capacity(1);
         if is_room {
             self.change(&mut shard, 1, |shard| put(shard.holds_mut()));
-            self.next_expiry.report(expires);
         }
         is_room
     }
