@@ -239,7 +239,11 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`Undecided`] when the plan was not decided, or the decision is unknown; the same holds for the renewal.
-    pub async fn verdict_and_grant(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<(Verdict, Grant), Undecided> {
+    pub(crate) async fn verdict_and_grant(
+        &self,
+        plan: &Plan<'_>,
+        renewal: &Renewal,
+    ) -> Result<(Verdict, Grant), Undecided> {
         let deadline = self.io.deadline();
         let all: Group = (0..plan.levels().len()).collect();
         let decided = self.ask(plan, &all, Mode::Renew(renewal), deadline).await;

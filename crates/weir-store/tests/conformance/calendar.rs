@@ -66,18 +66,21 @@ async fn reserves_over_an_edge(store: &Authority, clock: &ManualClock) {
 }
 
 async fn leases_over_an_edge(store: &Authority, clock: &ManualClock) {
-    let Authority::Redis(redis) = store else { return };
     let limits = billing_month();
     clock.set(NEXT - SECOND);
     let renewal =
         Renewal { id: HoldId { owner: 7, number: 9 }, sequence: 1, spent: 0, kept: 0, want: 4, ttl: 10 * SECOND };
-    let (_, grant) = redis.verdict_and_grant(&limits.plan(0, 0), &renewal).await.expect("a grant");
-    assert_eq!(grant.units, 4);
+    let renew = async |renewal: Renewal| {
+        let mut plan = limits.plan(0, 0);
+        plan.renewal = Some(&renewal);
+        store.verdict(&plan).await.grant.expect("a grant").units
+    };
+    assert_eq!(renew(renewal).await, 4);
     clock.set(NEXT);
     assert_eq!(peek(store, &limits).await.remaining, 6);
     let told = Renewal { sequence: 2, spent: 3, want: 0, ..renewal };
     clock.set(NEXT + SECOND);
-    redis.verdict_and_grant(&limits.plan(0, 0), &told).await.expect("settled");
+    renew(told).await;
     assert_eq!(peek(store, &limits).await.remaining, 7);
 }
 

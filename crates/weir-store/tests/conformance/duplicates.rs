@@ -2,6 +2,8 @@
 //! for the second one, whatever its encoding still contains. Some encodings keep numbers that no longer count, which a
 //! clock that steps back reveals.
 
+use std::sync::Arc;
+
 use weir_core::{
     algorithm::{Bounds, Entry, Params, rates},
     domain::{Charge, Key, Micros, request::MAX_COST},
@@ -10,7 +12,7 @@ use weir_core::{
 };
 
 use super::{
-    memory::InMemory,
+    holds::in_memory,
     redis::OnRedis,
     store_under_test::{Reference, StoreUnderTest},
 };
@@ -49,7 +51,7 @@ async fn a_state_emptied_by_a_limit_is_empty_for_its_duplicate() {
         for params in examples(algorithm) {
             let expected = run_trace(&params, &mut Reference::default()).await;
             let what = format!("{} {}", algorithm.name, params.describe());
-            assert_eq!(run_trace(&params, &mut InMemory::new()).await, expected, "in memory: {what}");
+            assert_eq!(run_trace(&params, &mut in_memory(&Arc::default())).await, expected, "in memory: {what}");
             assert_eq!(run_trace(&params, &mut redis).await, expected, "on Redis: {what}");
         }
     }

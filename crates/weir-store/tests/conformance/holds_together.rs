@@ -8,13 +8,14 @@ use weir_core::{
     domain::{ManualClock, Micros},
     hold::{HoldId, Renewal, Reservation, decide_with_holds, renew},
     plan::Plan,
-    testing::{DishonestOwner, Random, fresh_seed, from_environment},
+    testing::{DishonestOwner, Random},
 };
 use weir_store::redis::RedisStore;
 use weir_test_redis::{Options, Server};
 
 use super::{
     holds::{Authority, Limits, START, examples, on_redis, reservation_step},
+    seeds,
     store_under_test::Reference,
 };
 
@@ -23,22 +24,15 @@ const CROWDS: usize = 8;
 const CROWD: usize = 10;
 const TRACES: u64 = 4;
 
-/// A request of a crowd: a renewal by its owner, or the plan alone.
-type Request<'a> = (Plan<'a>, Option<(usize, Renewal)>);
-
-fn ask<'a>(
-    limits: &'a Limits,
-    owners: &mut [DishonestOwner; 2],
-    renewed: &mut [bool; 2],
-    random: &mut Random,
-) -> Request<'a> {
+/// Makes a request of a crowd, which may send one of the renewals.
+fn ask<'a>(limits: &'a Limits, renewals: &mut [Option<&'a Renewal>; 2], random: &mut Random) -> Plan<'a> {
     let mut plan = limits.plan(0, random.pick(&[0, 1, 1, 5]));
     let owner = random.below(2);
-    if plan.is_holdable() && !renewed[owner] && random.once_in(3) {
-        renewed[owner] = true;
-        let id = HoldId { owner: 2 + owner as u64, number: u64::MAX };
-        let renewal = owners[owner].renewal(id, 100, random);
-        return (plan, Some((owner, renewal)));
+    if plan.is_holdable() && random.once_in(3) {
+        plan.renewal = renewals[owner].take();
+    }
+    if plan.renewal.is_some() {
+        return plan;
     }
     if random.once_in(6) {
         let name = random.pick(&[&b"one"[..], b"two", b"three"]);
@@ -46,7 +40,7 @@ fn ask<'a>(
     } else {
         plan.dry_run = random.once_in(8);
     }
-    (plan, None)
+    plan
 }
 
 async fn trace(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u64, random: &mut Random) {
@@ -56,16 +50,18 @@ async fn trace(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
     for crowd in 0..CROWDS {
         now += random.pick(&[0, 1, 1_000, 100_000, 400_000, 30_000_000]);
         clock.set(now);
-        let mut renewed = [false; 2];
-        let requests: Vec<_> = (0..CROWD).map(|_| ask(limits, &mut owners, &mut renewed, random)).collect();
-        let ours: Vec<_> = requests
+        let id = |owner| HoldId { owner, number: u64::MAX };
+        let renewals = [0, 1].map(|owner| owners[owner].renewal(id(2 + owner as u64), 100, random));
+        let mut unsent = renewals.each_ref().map(Some);
+        let plans: Vec<_> = (0..CROWD).map(|_| ask(limits, &mut unsent, random)).collect();
+        let ours: Vec<_> = plans
             .iter()
-            .map(|(plan, renewal)| {
+            .map(|plan| {
                 // A dry run changes nothing.
                 let mut unchanged = plan.dry_run.then(|| reference.clone());
                 let mut view = unchanged.as_mut().unwrap_or(&mut reference).view(plan, now);
-                match renewal {
-                    Some((_, renewal)) => {
+                match plan.renewal {
+                    Some(renewal) => {
                         let (decisions, grant) = renew(plan, &mut view, now, renewal);
                         (decisions, Some(grant))
                     }
@@ -73,21 +69,15 @@ async fn trace(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
                 }
             })
             .collect();
-        let theirs = join_all(requests.iter().map(|(plan, renewal)| async move {
-            match renewal {
-                Some((_, renewal)) => {
-                    let (verdict, grant) = store.verdict_and_grant(plan, renewal).await.expect("a verdict");
-                    (verdict.decisions, Some(grant))
-                }
-                None => (store.verdict(plan).await.expect("a verdict").decisions, None),
-            }
+        let theirs = join_all(plans.iter().map(|plan| async move {
+            let verdict = store.verdict(plan).await.expect("a verdict");
+            (verdict.decisions, verdict.grant.map(|grant| *grant))
         }));
-        let sent =
-            requests.iter().map(|(plan, renewal)| (plan.levels()[0].cost, plan.dry_run, plan.reservation, renewal));
+        let sent = plans.iter().map(|plan| (plan.levels()[0].cost, plan.dry_run, plan.reservation, plan.renewal));
         assert_eq!(theirs.await, ours, "WEIR_SEED={seed}, crowd {crowd}: {:#?}", sent.collect::<Vec<_>>());
-        for ((_, renewal), (_, grant)) in requests.iter().zip(&ours) {
-            if let (Some((owner, renewal)), Some(grant)) = (renewal, grant) {
-                owners[*owner].answered(renewal, grant);
+        for (plan, (_, grant)) in plans.iter().zip(&ours) {
+            if let (Some(renewal), Some(grant)) = (plan.renewal, grant) {
+                owners[renewal.id.owner as usize - 2].answered(renewal, grant);
             }
         }
     }
@@ -98,8 +88,7 @@ async fn pipelined_commands_are_served_in_order() {
     let server = Server::start(Options::socket());
     let clock = Arc::new(ManualClock::default());
     let Authority::Redis(store) = on_redis(&server.url(), &clock) else { unreachable!() };
-    let first = from_environment("WEIR_SEED").unwrap_or_else(fresh_seed);
-    for seed in (0..TRACES).map(|number| first.wrapping_add(number)) {
+    for seed in seeds(TRACES) {
         for (stream, params) in examples().enumerate() {
             let mut random = Random::new(seed).fork(stream as u64);
             trace(&store, &clock, &Limits::new(&params), seed, &mut random).await;

@@ -17,7 +17,6 @@ mod holds_under_factors;
 mod layout;
 mod layout_holds;
 mod limits_together;
-mod memory;
 mod outage_charges;
 mod redis;
 mod repeats;
@@ -28,7 +27,7 @@ mod tally;
 mod together;
 mod uneven_holds;
 
-use std::fmt::Debug;
+use std::{fmt::Debug, sync::Arc};
 
 use weir_core::{
     domain::Micros,
@@ -36,7 +35,7 @@ use weir_core::{
 };
 
 use generator::{Generator, Step, TraceOptions};
-use memory::InMemory;
+use holds::in_memory;
 use redis::OnRedis;
 use store_under_test::{Reference, StoreUnderTest};
 use tally::Tally;
@@ -46,18 +45,24 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 /// Number of steps of a trace.
 const STEPS: usize = 60;
 
-/// Runs `usual` traces, or the number set by the environment, on the reference and on a store.
-async fn run_traces(usual: u64, options: TraceOptions, store: &mut impl StoreUnderTest) {
+/// Returns the seeds of `usual` traces, or those that the environment sets.
+fn seeds(usual: u64) -> Vec<u64> {
     let only = from_environment("WEIR_SEED");
     let first = only.unwrap_or_else(fresh_seed);
     let traces = from_environment("WEIR_TRACES").unwrap_or(if only.is_some() { 1 } else { usual });
     println!("seeds {first} and the {traces} from there");
-    let mut tally = Tally::default();
-    for seed in (0..traces).map(|number| first.wrapping_add(number)) {
-        run_trace(seed, options, &mut Reference::default(), store, &mut tally).await;
+    (0..traces).map(|number| first.wrapping_add(number)).collect()
+}
+
+/// Runs `usual` traces, or those that the environment sets, on the reference and on a store.
+async fn run_traces(usual: u64, options: TraceOptions, store: &mut impl StoreUnderTest) {
+    let (seeds, mut tally) = (seeds(usual), Tally::default());
+    for seed in &seeds {
+        run_trace(*seed, options, &mut Reference::default(), store, &mut tally).await;
     }
     println!("{tally:#?}");
-    if only.is_none() && traces >= usual {
+    let traces = seeds.len() as u64;
+    if traces >= usual {
         tally.assert_that_all_was_tried(traces, options);
     }
 }
@@ -124,7 +129,7 @@ async fn run_trace(
 
 #[tokio::test]
 async fn memory_matches_the_reference_store() {
-    run_traces(2_000, TraceOptions::ANY, &mut InMemory::new()).await;
+    run_traces(2_000, TraceOptions::ANY, &mut in_memory(&Arc::default())).await;
 }
 
 #[tokio::test]

@@ -1,14 +1,16 @@
 //! The interface of stores under test.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
     algorithm::State,
-    domain::{Key, Micros, key::END},
+    domain::{Key, ManualClock, Micros, key::END},
     hold::{Ledger, Ledgers, Outstanding, Record, Reservations},
     plan::{Decisions, Plan, States, decide},
 };
-use weir_store::ResetDone;
+use weir_store::{MemoryStore, ResetDone};
+
+use super::holds::in_memory;
 
 /// A store whose clock the trace sets.
 pub trait StoreUnderTest {
@@ -93,6 +95,32 @@ impl StoreUnderTest for Reference {
         let live = self.states.iter().filter(|(_, (_, expires))| *expires > now);
         let memory = |state: &State, expires: &Micros| Memory { expires: *expires, words: state.encode() };
         Some(live.map(|(name, (state, expires))| (name.clone(), memory(state, expires))).collect())
+    }
+}
+
+impl StoreUnderTest for MemoryStore<Arc<ManualClock>> {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn forget(&mut self) {
+        *self = in_memory(&self.clock());
+    }
+
+    async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions {
+        self.clock().set(now);
+        self.verdict(plan).decisions
+    }
+
+    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> ResetDone {
+        self.clock().set(now);
+        let done = self.reset_now(key, anchor, subtree);
+        assert!(!done.scanned);
+        done
+    }
+
+    async fn states(&mut self, _now: Micros) -> Option<Memories> {
+        None
     }
 }
 

@@ -7,7 +7,6 @@ use weir_core::{
     algorithm::{Bounds, rates},
     domain::{Charge, Key},
     plan::{Level, Limit, Origin, Plan},
-    testing::{fresh_seed, from_environment},
 };
 
 use super::{
@@ -15,6 +14,7 @@ use super::{
     duplicates::START,
     generator::{Generator, Step, TraceOptions},
     redis::OnRedis,
+    seeds,
     store_under_test::{Reference, StoreUnderTest},
 };
 use weir_test_redis::{Options, Server};
@@ -61,13 +61,11 @@ async fn run_trace(seed: u64, store: &mut OnRedis<'_>) {
 async fn concurrent_checks_are_decided_as_if_sequential() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
-    let only = from_environment("WEIR_SEED");
-    let first = only.unwrap_or_else(fresh_seed);
-    let traces = if only.is_some() { 1 } else { from_environment("WEIR_TRACES").unwrap_or(TRACES) };
-    println!("seeds {first} and the {traces} from there");
-    for seed in (0..traces).map(|number| first.wrapping_add(number)) {
-        run_trace(seed, &mut redis).await;
+    let seeds = seeds(TRACES);
+    for seed in &seeds {
+        run_trace(*seed, &mut redis).await;
     }
+    let traces = seeds.len() as u64;
     let calls = |name: &str| {
         let stats = server.cli(&["INFO", "commandstats"]);
         let line =
