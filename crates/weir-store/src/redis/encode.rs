@@ -374,13 +374,6 @@ pub(crate) fn reset_call(now: Option<Micros>, field_prefix: &[u8], subtree: bool
     body.into_vec()
 }
 
-/// Encodes a call that returns the holds on levels of one anchor; see `holds` in `script/tasks.lua`.
-pub(crate) fn holds_call(now: Option<Micros>, plan: &Plan<'_>, indexes: &[usize]) -> Vec<u8> {
-    let mut body = ByteBuf::from_vec(call_head(now, Task::Holds, indexes.len()));
-    indexes.iter().for_each(|index| field(&mut body, &plan.levels()[*index]));
-    body.into_vec()
-}
-
 /// Encodes a call that changes a document; see `change_document` in `script/tasks.lua`.
 pub(crate) fn documents_call(texts: &[&str]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(None, Task::ChangeDocument, texts.len()));

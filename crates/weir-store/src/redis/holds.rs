@@ -3,8 +3,9 @@
 use super::{
     Io, RedisStore, RenewalPlan,
     cross_slot::groups,
-    encode::{Part, holds_call},
-    reply::{Answers, Decided},
+    encode::Part,
+    reply::Decided,
+    scan::{read, values},
     slots::slot_of,
 };
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
 };
 use weir_core::{
     hold::{Grant, Renewal},
-    plan::{Decisions, Plan},
+    plan::{Decisions, Level, Plan},
 };
 
 impl RedisStore {
@@ -22,16 +23,18 @@ impl RedisStore {
     /// # Errors
     /// [`StoreError`] when the store has no answer.
     pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Hold>>, StoreError> {
-        let (mut holds, now) = (vec![Vec::new(); plan.levels().len()], self.io.servers.time().virtual_now());
+        let (mut holds, now) = (vec![Vec::new(); plan.levels().len()], self.clock().now());
         for group in groups(plan) {
             let hash = [&self.prefix[..], plan.levels()[group[0]].anchor_path()].concat();
-            let (call, levels) = (holds_call(now, plan, &group), group.len());
+            let fields: Vec<_> = group.iter().map(|index| field(&plan.levels()[*index])).collect();
             let deadline = self.io.deadline();
-            let read = self.io.run(move |io| async move {
-                Answers::holds(&io.servers.script(&[&hash], &call, deadline).await?.0, levels)
+            let values = self.io.run(move |io| async move {
+                let fields = fields.iter().map(Vec::as_slice);
+                let hmget: Vec<_> = [b"HMGET".as_slice(), &hash].into_iter().chain(fields).collect();
+                read::<Vec<Option<Vec<u8>>>>(io.servers.command(&hash, &hmget, deadline).await?)
             });
-            for (index, held) in group.into_iter().zip(read.await?) {
-                holds[index] = by_owner(held);
+            for (index, value) in group.into_iter().zip(values.await?) {
+                holds[index] = by_owner(values::holds(&value.unwrap_or_default(), now));
             }
         }
         Ok(holds)
@@ -51,6 +54,11 @@ impl RedisStore {
         let grant = granted(&decided, renewal)?;
         Ok((decided.decisions, grant))
     }
+}
+
+/// Returns the hash field of a level's state.
+fn field(level: &Level<'_>) -> Vec<u8> {
+    [&level.path()[level.anchor_path().len()..], level.limit.ident()].concat()
 }
 
 /// Returns the grant in the answer to this renewal.

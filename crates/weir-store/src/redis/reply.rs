@@ -4,7 +4,7 @@ use deadpool_redis::redis::Value;
 use rmp::decode::{read_array_len, read_int, read_str_len};
 
 use super::command::error_text;
-use crate::{Failure, ResetDone, scan::Hold};
+use crate::{Failure, ResetDone};
 use weir_core::{
     domain::{Decision, Micros},
     hold::{Grant, Idempotency, Outcome, Settled},
@@ -85,11 +85,16 @@ impl<'a> Answers<'a> {
     /// # Errors
     /// The server's error, or [`Failure::Server`] for a reply that is not from the script.
     pub fn new(reply: &'a Value) -> Result<Self, Failure> {
-        let mut rest = payload(reply)?;
-        read_array_len(&mut rest).map_err(|_| unreadable())?;
-        let mut answers = Self { rest, at: 0 };
+        let mut answers = Self::fields(reply)?;
         answers.at = answers.time()?;
         Ok(answers)
+    }
+
+    /// Starts to decode the fields of a reply.
+    fn fields(reply: &'a Value) -> Result<Self, Failure> {
+        let mut rest = payload(reply)?;
+        read_array_len(&mut rest).map_err(|_| unreadable())?;
+        Ok(Self { rest, at: 0 })
     }
 
     /// Returns the server's clock at the call.
@@ -177,23 +182,10 @@ impl<'a> Answers<'a> {
     /// # Errors
     /// The server's error, or [`Failure::Server`] for a reply that cannot be decoded.
     pub fn reset(reply: &'a Value) -> Result<(Option<Vec<u8>>, ResetDone), Failure> {
-        let mut rest = payload(reply)?;
-        read_array_len(&mut rest).map_err(|_| unreadable())?;
-        let mut answers = Self { rest, at: 0 };
+        let mut answers = Self::fields(reply)?;
         let cursor = answers.bytes()?.to_vec();
         let (existed, removed) = (answers.int()? == 1, answers.int()? == 1);
         Ok(((cursor != b"0").then_some(cursor), ResetDone { existed, removed, scanned: false }))
-    }
-
-    /// Decodes the holds on each of `levels` levels.
-    ///
-    /// # Errors
-    /// The server's error, or [`Failure::Server`] for a reply that cannot be decoded.
-    pub fn holds(reply: &'a Value, levels: usize) -> Result<Vec<Vec<Hold>>, Failure> {
-        let mut rest = payload(reply)?;
-        read_array_len(&mut rest).map_err(|_| unreadable())?;
-        let mut answers = Self { rest, at: 0 };
-        (0..levels).map(|_| (0..answers.int()?).map(|_| answers.hold()).collect()).collect()
     }
 
     /// Decodes a document's change: its log position, that of the preceding change, and the document's content before
@@ -202,16 +194,8 @@ impl<'a> Answers<'a> {
     /// # Errors
     /// The server's error, or [`Failure::Server`] for a reply that cannot be decoded.
     pub fn change(reply: &'a Value) -> Result<[String; 3], Failure> {
-        let mut rest = payload(reply)?;
-        read_array_len(&mut rest).map_err(|_| unreadable())?;
-        let mut answers = Self { rest, at: 0 };
+        let mut answers = Self::fields(reply)?;
         Ok([answers.text()?, answers.text()?, answers.text()?])
-    }
-
-    fn hold(&mut self) -> Result<Hold, Failure> {
-        // The ids of reservations are a single letter.
-        let owner = self.bytes()?.first_chunk().map(|owner| u64::from_be_bytes(*owner));
-        Ok(Hold { owner, units: self.count()?, expires_after: self.time()? })
     }
 
     fn decision(&mut self) -> Result<Decision, Failure> {

@@ -2,7 +2,7 @@
 //! are found but not read yet, so that nothing is requested twice.
 
 mod cursor;
-mod values;
+pub(super) mod values;
 
 use std::time::Duration;
 

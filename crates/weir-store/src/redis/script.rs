@@ -87,10 +87,8 @@ pub(super) enum Task {
     Reset = 1,
     /// Tests that the server runs the script and accepts writes.
     Probe = 2,
-    /// Returns the holds on states of one anchor.
-    Holds = 3,
     /// Changes a document.
-    ChangeDocument = 4,
+    ChangeDocument = 3,
 }
 
 /// Loads the script into a server's cache.

@@ -21,7 +21,7 @@ pub(super) fn is_expired(mut value: &[u8], now: Micros) -> bool {
 }
 
 /// Returns the unexpired holds in a state's value.
-pub(super) fn holds(value: &[u8], now: Micros) -> Vec<Hold> {
+pub(crate) fn holds(value: &[u8], now: Micros) -> Vec<Hold> {
     let Some([_, _, ValueRef::Array(ledger)]) = parts(value) else { return Vec::new() };
     let hold = |hold: &ValueRef<'_>| {
         // {id, sequence, spent, units, granted, deadline}

@@ -83,22 +83,6 @@ local function reset()
   return {cursor, existed, removed}
 end
 
--- Returns the holds on each of these states: their number, and for each its id, units, and remaining time.
-local function holds()
-  local values, found, length = call('HMGET', KEYS[1], unpack(input, at)), {}, 0
-  for index = 1, #input - at + 1 do
-    local head, value = length + 1, values[index]
-    length, found[head] = head, 0
-    for _, hold in ipairs(value and select(3, unpacked(value)) or {}) do
-      if hold[4] > 0 and hold[6] > now then
-        found[length + 1], found[length + 2], found[length + 3] = hold[1], hold[4], hold[6] - now
-        length, found[head] = length + 3, found[head] + 1
-      end
-    end
-  end
-  return found
-end
-
 -- Tests that this server accepts writes, and that the ACL user may run all commands that a check needs.
 local function probe()
   local hash = KEYS[1]
@@ -128,5 +112,5 @@ local function change_document()
   return {id, previous, before}
 end
 
-local tasks = {reset, probe, holds, change_document}
+local tasks = {reset, probe, change_document}
 return pack(tasks[task]())
