@@ -97,7 +97,7 @@ impl RedisDocuments {
                 }
             }
             // Changes made during the scan come after `last` in the log, so the next call reads them.
-            Ok(Changes::All(read_hash(&io, &hash).await?.into_iter().collect(), last))
+            Ok(Changes::All(read_hash(&io, &hash, usize::MAX).await?.into_iter().collect(), last))
         });
         answer.await
     }

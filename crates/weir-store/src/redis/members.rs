@@ -1,23 +1,18 @@
 //! Membership of replicas: one hash with a field for each replica's status, which expires soon after the last update.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{
-    RedisStore,
-    scan::{number, read},
-};
+use super::{RedisStore, read_hash};
 use crate::StoreError;
 
 /// Name of the hash, after the prefix of all keys. No state has this name.
 const NAME: &[u8] = b"replicas";
 /// TTL of the hash after the last update, in milliseconds.
 const TTL_MILLIS: &[u8] = b"60000";
-/// Most fields that are read.
+/// Number of fields after which no further page is read.
 const MAX_READ: usize = 4_096;
-/// `COUNT` of `HSCAN`.
-const COUNT: &[u8] = b"100";
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RedisStore {
@@ -39,25 +34,9 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn read_statuses(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    pub async fn read_statuses(&self) -> Result<HashMap<Vec<u8>, Vec<u8>>, StoreError> {
         let hash = self.members();
-        let done = self.io.run(move |io| async move {
-            let (mut members, mut at, deadline) = (Vec::new(), 0, Instant::now() + TIMEOUT);
-            loop {
-                let text = at.to_string();
-                let page = [b"HSCAN".as_slice(), &hash, text.as_bytes(), b"COUNT", COUNT];
-                let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(io.servers.command(&hash, &page, deadline).await?)?;
-                let mut fields = fields.into_iter();
-                while let (Some(id), Some(value)) = (fields.next(), fields.next()) {
-                    members.push((id, value));
-                }
-                at = number(&next)?;
-                if at == 0 || members.len() >= MAX_READ {
-                    return Ok(members);
-                }
-            }
-        });
-        done.await
+        self.io.run(move |io| async move { read_hash(&io, &hash, MAX_READ).await }).await
     }
 
     /// Deletes the status of these replicas.

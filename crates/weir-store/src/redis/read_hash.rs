@@ -1,6 +1,8 @@
 //! Reads a whole hash, by pages of one server: the cursor of one server skips fields on another.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
+
+use deadpool_redis::redis::FromRedisValue;
 
 use super::{
     Io,
@@ -16,11 +18,14 @@ const PAGE_BYTES: usize = 1 << 20;
 /// The first and last cursor.
 const START: &str = "0";
 
-/// Returns the fields of a hash with their values.
+/// Returns the fields of a hash with their values; no further page once there are `enough`.
 ///
 /// # Errors
 /// [`Failure`]; also when another server serves the hash before all of it is read.
-pub(crate) async fn read_hash(io: &Io, hash: &[u8]) -> Result<HashMap<String, String>, Failure> {
+pub(crate) async fn read_hash<T>(io: &Io, hash: &[u8], enough: usize) -> Result<HashMap<T, T>, Failure>
+where
+    T: FromRedisValue + AsRef<[u8]> + Eq + Hash,
+{
     let (mut all, mut cursor, mut server) = (HashMap::new(), START.to_owned(), None);
     let ((mut count, mut most), least) = (COUNTS, COUNTS.0);
     loop {
@@ -38,8 +43,8 @@ pub(crate) async fn read_hash(io: &Io, hash: &[u8]) -> Result<HashMap<String, St
             }
             page => page?,
         };
-        let ((next, fields), node): ((String, HashMap<String, String>), _) = (read(page.0)?, page.1);
-        let bytes: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let ((next, fields), node): ((String, HashMap<T, T>), _) = (read(page.0)?, page.1);
+        let bytes: usize = fields.iter().map(|(name, value)| name.as_ref().len() + value.as_ref().len()).sum();
         count = (PAGE_BYTES * fields.len() / bytes.max(1)).clamp(least, most);
         let id = || retried(io.deadline(), || server_id(&node));
         match &server {
@@ -49,7 +54,7 @@ pub(crate) async fn read_hash(io: &Io, hash: &[u8]) -> Result<HashMap<String, St
             Some((before, _)) if !Arc::ptr_eq(before, &node) => return Err(changed()),
             Some((_, before)) => {
                 all.extend(fields);
-                if next == START {
+                if next == START || all.len() >= enough {
                     return if id().await? == *before { Ok(all) } else { Err(changed()) };
                 }
                 cursor = next;
