@@ -11,7 +11,7 @@ use weir_core::{
     testing::{LimitDefinition, Random, bucket, limits, parse},
 };
 
-use super::topology::Topology;
+use super::{event::Fault, topology::Topology};
 
 /// Fault rates: the mean interval in microseconds, or one in this many packets; 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -235,6 +235,20 @@ impl Case {
 }
 
 impl Faults {
+    /// Returns the mean interval of each fault that is scheduled by time.
+    pub fn intervals(self) -> [(Fault, Micros); 8] {
+        [
+            (Fault::Cut, self.cut),
+            (Fault::Pause, self.pause),
+            (Fault::Crash, self.crash),
+            (Fault::Drain, self.drain),
+            (Fault::Reset, self.reset),
+            (Fault::NewPolicy, self.new_policy),
+            (Fault::StoreStops, self.restart),
+            (Fault::MoveSlots, self.move_slots),
+        ]
+    }
+
     /// Draws a few kinds of faults, so that each occurs often.
     fn draw(random: &mut Random, is_known: bool) -> Self {
         let mut faults = Self { drift: random.once_in(2), ..Self::default() };

@@ -90,6 +90,7 @@ struct Loss {
     left_by: Micros,
 }
 
+#[derive(Default)]
 pub struct Record {
     hasher: blake3::Hasher,
     /// Whether all events are printed.
@@ -137,27 +138,8 @@ impl Record {
         let shared = series.len();
         let own = case.levels.last().expect("a level").1;
         series.extend((0..case.users).map(|user| of(path(&["t", &format!("u{user}")]), own)));
-        let (figures, answers, names, sends, survivors, unknown, last_checks, held, losses, excused_until, violation) =
-            Default::default();
-        let (hasher, is_told) = (blake3::Hasher::new(), std::env::var("WEIR_TRACE").is_ok());
-        Self {
-            hasher,
-            is_told,
-            figures,
-            series,
-            shared,
-            answers,
-            names,
-            sends,
-            survivors,
-            unknown,
-            last_checks,
-            held,
-            anchor: case.anchor,
-            losses,
-            excused_until,
-            violation,
-        }
+        let is_told = std::env::var("WEIR_TRACE").is_ok();
+        Self { is_told, series, shared, anchor: case.anchor, ..Self::default() }
     }
 
     fn note(&mut self, at: Micros, what: &[u8]) {

@@ -65,7 +65,6 @@ impl World {
 
     pub fn fault(&mut self, fault: Fault) {
         let seat = self.random.below(self.seats.len());
-        let faults = self.case.faults;
         match fault {
             Fault::Cut => {
                 let time = self.random.within(1_000, 600_000);
@@ -105,17 +104,10 @@ impl World {
             Fault::StoreStops => self.stop_store(),
             Fault::MoveSlots => self.move_slots(),
         }
-        let every = match fault {
-            Fault::Cut => faults.cut,
-            Fault::Pause => faults.pause,
-            Fault::Crash => faults.crash,
-            Fault::Drain => faults.drain,
-            Fault::Reset => faults.reset,
-            Fault::NewPolicy => faults.new_policy,
-            Fault::StoreStops => faults.restart,
-            Fault::MoveSlots => faults.move_slots,
-        };
-        self.fault_after(every, fault);
+        let mut intervals = self.case.faults.intervals().into_iter();
+        if let Some((_, every)) = intervals.find(|(other, _)| *other == fault) {
+            self.fault_after(every, fault);
+        }
     }
 
     fn reset(&mut self, seat: usize) {

@@ -28,7 +28,7 @@ use self::{
     transport::Connection,
 };
 use super::{
-    case::{Case, Faults, Policy},
+    case::{Case, Policy},
     event::{Event, Expected, Fault},
     network::Simulated,
     record::{MOST_TTL, Record},
@@ -132,17 +132,7 @@ impl World {
         }
         self.after(TICK, Event::Tick);
         self.after(0, Event::Load);
-        let Faults { cut, pause, crash, drain, reset, new_policy, restart, move_slots, .. } = self.case.faults;
-        for (every, fault) in [
-            (cut, Fault::Cut),
-            (pause, Fault::Pause),
-            (crash, Fault::Crash),
-            (drain, Fault::Drain),
-            (reset, Fault::Reset),
-            (new_policy, Fault::NewPolicy),
-            (restart, Fault::StoreStops),
-            (move_slots, Fault::MoveSlots),
-        ] {
+        for (fault, every) in self.case.faults.intervals() {
             self.fault_after(every, fault);
         }
         if !self.case.recovers {
