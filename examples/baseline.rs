@@ -26,6 +26,7 @@ use tower::service_fn;
 use weir::{
     proto::{CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, LevelResult},
     transport::{
+        calls::Call,
         grpc::{GrpcSettings, codec},
         message::{self, CheckMessage},
         rls::{
@@ -35,7 +36,6 @@ use weir::{
             },
             wire,
         },
-        routes::path,
     },
 };
 use weir_server::{
@@ -221,11 +221,11 @@ impl Baseline {
             let call = service_fn(|message: tonic::Request<Bytes>| answer(answer_to(answers, message.get_ref())));
             codec::unary(max).unary(call, request).await
         };
-        match request.uri().path() {
-            path::CHECK => unary(request, Answers::check).await,
-            path::CHECK_BATCH => unary(request, Answers::batch).await,
-            path::SHOULD_RATE_LIMIT => unary(request, Answers::envoy).await,
-            path::CHECK_STREAM => {
+        match Call::of_path(request.uri().path()) {
+            Some(Call::Check) => unary(request, Answers::check).await,
+            Some(Call::CheckBatch) => unary(request, Answers::batch).await,
+            Some(Call::ShouldRateLimit) => unary(request, Answers::envoy).await,
+            Some(Call::CheckStream) => {
                 let call = service_fn(|messages: tonic::Request<Streaming<Bytes>>| {
                     let answers = Arc::clone(answers);
                     answer(Ok(messages.into_inner().map(move |message| answers.check(&message?))))
@@ -239,14 +239,14 @@ impl Baseline {
     /// Answers with tonic's codec for generated messages.
     async fn messages(&self, request: Request<Incoming>) -> Response<Body> {
         let answers = &self.answers;
-        match request.uri().path() {
-            path::CHECK => {
+        match Call::of_path(request.uri().path()) {
+            Some(Call::Check) => {
                 let call = service_fn(|check: tonic::Request<CheckRequest>| {
                     answer(Ok(answers.of(check.get_ref().summary_only).0.clone()))
                 });
                 Grpc::new(ProstCodec::default()).unary(call, request).await
             }
-            path::CHECK_BATCH => {
+            Some(Call::CheckBatch) => {
                 let call = service_fn(|batch: tonic::Request<CheckBatchRequest>| {
                     let checks = batch.get_ref().checks.iter();
                     let results = checks.map(|check| answers.of(check.summary_only).0.clone()).collect();
@@ -254,11 +254,11 @@ impl Baseline {
                 });
                 Grpc::new(ProstCodec::default()).unary(call, request).await
             }
-            path::SHOULD_RATE_LIMIT => {
+            Some(Call::ShouldRateLimit) => {
                 let call = service_fn(|_: tonic::Request<RateLimitRequest>| answer(Ok(answers.envoy.0.clone())));
                 Grpc::new(ProstCodec::default()).unary(call, request).await
             }
-            path::CHECK_STREAM => {
+            Some(Call::CheckStream) => {
                 let call = service_fn(|checks: tonic::Request<Streaming<CheckRequest>>| {
                     let answers = Arc::clone(answers);
                     answer(Ok(checks.into_inner().map(move |check| Ok(answers.of(check?.summary_only).0.clone()))))

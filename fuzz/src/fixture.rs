@@ -11,9 +11,18 @@ use weir_core::{
 };
 use weir_policy::{Domain, Policy, Rules, descriptors, file};
 use weir_settings::{Problems, document};
-use weir_store::{MemoryStore, memory::MemorySettings};
+use weir_store::{AnyStore, MemoryStore, SystemClock, memory::MemorySettings};
 
-use weir::{limiter::Limiter, telemetry::Metrics, transport::check_service::CheckService};
+use weir::{
+    limiter::Limiter,
+    overrides::{DOCUMENTS, OverrideService},
+    telemetry::{Metrics, Transport},
+    transport::{
+        admin::{AdminService, ReplicaRegistry},
+        audit::Actor,
+        check_service::CheckService,
+    },
+};
 
 /// The time of all events.
 pub const NOW: Micros = 1_790_000_000_000_000;
@@ -82,4 +91,19 @@ pub fn limiter(store: Memory, policy: Policy) -> Limiter<Memory> {
 /// Makes a service without previous calls.
 pub fn checks() -> CheckService<Memory> {
     CheckService::new(Arc::new(limiter(store(NOW), policy())), Bounds::default())
+}
+
+/// Makes a client without a name.
+pub fn actor() -> Actor {
+    Actor { surface: "grpc", transport: Transport::Grpc, peer: None, client: None }
+}
+
+/// Makes the operators' API over a store of its own.
+pub fn admin() -> Arc<AdminService> {
+    let store = AnyStore::Memory(MemoryStore::new(MemorySettings::default(), SystemClock::new()));
+    let documents = store.documents(DOCUMENTS, None).expect("in memory");
+    let limiter = Arc::new(Limiter::new(store, policy(), Arc::clone(&METRICS)));
+    let overrides = OverrideService::new(documents, Arc::clone(&limiter), Bounds::default());
+    let replicas = ReplicaRegistry::new(Arc::clone(&limiter), String::new());
+    Arc::new(AdminService::new(limiter, Arc::new(replicas), Arc::new(overrides)))
 }

@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 use weir::transport::{
+    api::Services,
     headers::HeaderStyle,
     http::{self, Sites},
     rls::{self, EnvoySettings, Rls},
@@ -25,14 +26,9 @@ thread_local! {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let checks = fixture::checks();
         let envoy = rls::json::routes(Rls::new(checks.clone(), EnvoySettings::default()), MAX_BODY_BYTES, Sites::default());
-        let own = http::routes(
-            checks,
-            http::schema().expect("descriptors"),
-            HeaderStyle::Draft11,
-            MAX_BODY_BYTES,
-            Sites::default(),
-        );
-        (runtime, own.merge(envoy.expect("routes")))
+        let services = Services { checks, admin: fixture::admin() };
+        let own = http::routes(services, HeaderStyle::Draft11, MAX_BODY_BYTES, Sites::default());
+        (runtime, own.expect("routes").merge(envoy.expect("routes")))
     };
 }
 

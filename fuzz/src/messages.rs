@@ -10,7 +10,6 @@ use weir::{
         CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, LimitSpec, ResetRequest, ResetResponse,
     },
     transport::{
-        audit::Actor,
         fields::{Fields, Value},
         grpc::{batch, call},
         message::{self, CheckMessage, MAX_FIELDS},
@@ -68,9 +67,8 @@ pub fn reset(bytes: &[u8]) {
         }
         (Err(_), Err(_)) => {}
     }
-    let service = fixture::checks();
-    let actor = Actor { surface: "grpc", peer: None, client: None };
-    let done = call::reset(&service, Bytes::copy_from_slice(bytes), &actor);
+    let (service, actor) = (fixture::checks(), fixture::actor());
+    let done = call::reset(&service, bytes, &actor);
     if let Ok(done) = done.now_or_never().expect("memory answers at once") {
         let done = ResetResponse::decode(&done[..]).expect("an answer");
         assert!(!done.existed, "nobody has asked anything");

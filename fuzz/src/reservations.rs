@@ -4,11 +4,9 @@ use futures_util::FutureExt;
 use prost::Message;
 use weir::{
     proto::{CancelResponse, CommitRequest, CommitResponse, ExtendResponse, ReserveRequest, ReserveResponse},
-    telemetry::Transport,
     transport::{
-        check_service::CallContext,
         fields::{Fields, Value},
-        grpc::reservation::{self, Settling},
+        grpc::reservation,
         message::{CheckMessage, MAX_FIELDS, read_with_check},
     },
 };
@@ -38,8 +36,8 @@ pub fn reserve(bytes: &[u8]) {
         (None, Ok(known)) => assert!(may_be_refused(bytes), "prost reads {known:?}"),
         (None, Err(_)) => {}
     }
-    let (service, context) = (fixture::checks(), CallContext::new(None, Transport::Grpc));
-    let answer = reservation::reserve(&service, read_with_check(bytes), &context, |_, answer| answer);
+    let (service, actor) = (fixture::checks(), fixture::actor());
+    let answer = reservation::reserve(&service, read_with_check(bytes), &actor, |_, answer| answer);
     let Ok(answer) = answer.now_or_never().expect("memory answers at once") else { return };
     let ReserveResponse { decision, hold, .. } = ReserveResponse::decode(&answer[..]).expect("an answer");
     assert_eq!(decision.expect("a decision").allowed, !hold.is_empty());
@@ -48,9 +46,7 @@ pub fn reserve(bytes: &[u8]) {
     }
     let commit = |actual| {
         let message = CommitRequest { hold: hold.clone(), actual: Some(actual) }.encode_to_vec();
-        let answer = reservation::settle(&service, Settling::Commit, &message, &context)
-            .now_or_never()
-            .expect("memory answers at once");
+        let answer = reservation::commit(&service, &message, &actor).now_or_never().expect("memory answers at once");
         CommitResponse::decode(&answer.ok().expect("it is there")[..]).expect("an answer")
     };
     let first = commit(3);
@@ -69,26 +65,20 @@ fn may_be_refused(bytes: &[u8]) -> bool {
 
 /// Any message, and any text as a hold, settles nothing, since nothing is reserved.
 pub fn settle(bytes: &[u8]) {
-    let (service, context) = (fixture::checks(), CallContext::new(None, Transport::Grpc));
+    let (service, actor) = (fixture::checks(), fixture::actor());
     let text = CommitRequest { hold: String::from_utf8_lossy(bytes).into_owned(), actual: None }.encode_to_vec();
     for message in [bytes, &text] {
-        let committed = reservation::settle(&service, Settling::Commit, message, &context)
-            .now_or_never()
-            .expect("memory answers at once");
+        let committed = reservation::commit(&service, message, &actor).now_or_never().expect("memory answers at once");
         if let Ok(answer) = committed {
             let CommitResponse { charged, refunded, overage, .. } =
                 CommitResponse::decode(&answer[..]).expect("an answer");
             assert_eq!((charged, refunded, overage), (0, 0, 0));
         }
-        let cancelled = reservation::settle(&service, Settling::Cancel, message, &context)
-            .now_or_never()
-            .expect("memory answers at once");
+        let cancelled = reservation::cancel(&service, message, &actor).now_or_never().expect("memory answers at once");
         if let Ok(answer) = cancelled {
             assert_eq!(CancelResponse::decode(&answer[..]).expect("an answer").refunded, 0);
         }
-        let extended = reservation::settle(&service, Settling::Extend, message, &context)
-            .now_or_never()
-            .expect("memory answers at once");
+        let extended = reservation::extend(&service, message, &actor).now_or_never().expect("memory answers at once");
         if let Ok(answer) = extended {
             ExtendResponse::decode(&answer[..]).expect("an answer");
         }

@@ -1,7 +1,5 @@
 //! The HTTP port, on its own threads; the explorer's pages are made on the control runtime.
 
-use std::sync::Arc;
-
 use axum::{
     Router,
     http::StatusCode,
@@ -18,8 +16,7 @@ use crate::{
     explorer::Explorer,
     monitoring::HealthAndMetrics,
     transport::{
-        admin::AdminService,
-        check_service::CheckService,
+        api::Services,
         http::{self, Sites},
         rls::{self, Rls},
     },
@@ -30,19 +27,16 @@ use crate::{
 /// serving thread.
 pub(super) fn routes(
     settings: &Settings,
-    service: CheckService<AnyStore>,
+    services: Services<AnyStore>,
     monitoring: HealthAndMetrics,
-    admin: Arc<AdminService>,
     explorer: Option<Explorer>,
     sites: Sites,
 ) -> Result<Router, AppError> {
     let pages = explorer.map(|explorer| on_control(explorer.routes())).unwrap_or_default();
     let most = settings.grpc.max_message_bytes;
-    let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most, sites.clone())?;
-    let schema = http::schema()?;
-    let admin = http::admin::routes(admin, Arc::clone(&schema), most, sites.clone());
-    let api = http::routes(service, schema, settings.http.headers, most, sites);
-    Ok(api.merge(envoy).merge(admin).merge(monitoring.routes()).merge(pages))
+    let envoy = rls::json::routes(Rls::new(services.checks.clone(), settings.envoy.clone()), most, sites.clone())?;
+    let api = http::routes(services, settings.http.headers, most, sites)?;
+    Ok(api.merge(envoy).merge(monitoring.routes()).merge(pages))
 }
 
 fn on_control(pages: Router) -> Router {
@@ -55,7 +49,10 @@ fn on_control(pages: Router) -> Router {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
 
     use axum::{body::Body, http::Request, routing::get};
     use futures_util::poll;

@@ -56,6 +56,7 @@ use crate::{
     transport::{
         Guarded, HttpRoutes, Unauthenticated,
         admin::{AdminService, ReplicaRegistry},
+        api::Services,
         check_service::CheckService,
         grpc::Calls,
         http::Sites,
@@ -149,7 +150,6 @@ impl App {
         let explorer = ui
             .enabled
             .then(|| Explorer::new(Arc::clone(&limiter), quotas.clone(), settings.policy_rules(), sites.clone()));
-        let http_service = with_permits(settings.http.max_concurrent_requests, &http_metrics);
         // Separate workers, so that HTTP load does not delay gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
@@ -157,11 +157,16 @@ impl App {
         let replicas = Arc::new(ReplicaRegistry::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
         let admin = AdminService::new(Arc::clone(&limiter), Arc::clone(&replicas), Arc::clone(&overrides));
         let admin = Arc::new(admin);
-        let pages = http::routes(&settings, http_service, monitoring.clone(), Arc::clone(&admin), explorer, sites)?;
+        let services = Services {
+            checks: with_permits(settings.http.max_concurrent_requests, &http_metrics),
+            admin: Arc::clone(&admin),
+        };
+        let pages = http::routes(&settings, services, monitoring.clone(), explorer, sites)?;
         let (calls, health) = {
             let envoy = settings.envoy.clone();
-            let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_metrics);
-            Calls::new(service, drain.clone(), &settings.grpc, envoy, admin, quotas.clone(), &grpc_metrics).await
+            let checks = with_permits(settings.grpc.max_concurrent_requests, &grpc_metrics);
+            let services = Services { checks, admin };
+            Calls::new(services, drain.clone(), &settings.grpc, envoy, quotas.clone(), &grpc_metrics).await
         };
         let unauthenticated = Unauthenticated {
             local_operators: settings.admin == AdminRule::Local,

@@ -1,4 +1,4 @@
-//! The audit log of resets.
+//! The client that makes a call, and the audit log of resets.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -6,6 +6,8 @@ use tracing::info;
 use weir_core::domain::{Key, key::domain_label};
 use weir_store::ResetDone;
 use weir_telemetry::request;
+
+use crate::telemetry::Transport;
 
 /// Log target of the audit log, which has one line for each reset.
 const AUDIT: &str = "weir::audit";
@@ -15,6 +17,8 @@ const AUDIT: &str = "weir::audit";
 pub struct Actor {
     /// The surface that received the call.
     pub surface: &'static str,
+    /// The transport of the call.
+    pub transport: Transport,
     /// The client's address; `None` for a unix socket.
     pub peer: Option<SocketAddr>,
     /// The client's name in the credentials file, if authentication is enabled.

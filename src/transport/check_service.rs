@@ -29,7 +29,7 @@ use crate::{
 
 pub use leases::LeaseAnswer;
 use outcomes::{by_itself, count, count_failed};
-pub use reservations::{CallContext, Settlement};
+pub use reservations::Settlement;
 
 /// Decides checks for the surfaces.
 pub struct CheckService<S> {

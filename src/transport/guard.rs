@@ -13,11 +13,13 @@ use hyper::{
     header::HeaderValue,
 };
 use weir_server::{AnswerBytes, Connected, InFlight, SMALL_ANSWER_BYTES, Serve, UnreadAnswer};
-use weir_telemetry::request::{self, Surface};
+use weir_telemetry::request;
 
 use super::{
     authentication::{Authentication, ConnectionIdentity},
+    calls::Call,
     observer::{ObservedRequest, RequestObserver, given_id, return_id},
+    routes::Target,
     status::Rejected,
 };
 use crate::auth::{Access, AuthError, Role, Roles};
@@ -31,28 +33,18 @@ pub trait Routes: Send + Sync + Sized + 'static {
     #[must_use]
     fn on(&self, connected: &Connected) -> Self;
 
-    /// Serves one request.
-    fn serve(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+    /// Returns the target of a request.
+    fn target(request: &Request<Incoming>) -> Target;
+
+    /// Serves one request, whose target is this call or none.
+    fn serve(
+        &self,
+        request: Request<Incoming>,
+        call: Option<Call>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
 
     /// Discards a request that is rejected before it is read.
     fn discard(&self, request: Request<Incoming>) -> impl Future<Output = ()> + Send;
-
-    /// Returns the access that a path requires if authentication is enabled.
-    fn access(path: &str) -> Access;
-
-    /// Returns the surface of a request, for logs and spans.
-    fn surface<B>(request: &Request<B>) -> Surface;
-
-    /// Whether a request counts against the rate of its connection.
-    fn is_paced(_request: &Request<Incoming>) -> bool {
-        true
-    }
-
-    /// Whether the calls of this path are long-lived, so that they must end when the client's credentials become
-    /// invalid.
-    fn lasts(_path: &str) -> bool {
-        false
-    }
 
     /// Returns the response to a request that is rejected before it is read.
     fn reject(rejected: Rejected) -> Response<Self::Body>;
@@ -93,25 +85,28 @@ impl<R: Routes> Guarded<R> {
 
     /// Returns the observed request, if it is reported, and whether it is admitted.
     #[inline]
-    fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<ObservedRequest>>, Result<InFlight, Rejected>) {
-        let access = R::access(request.uri().path());
-        let Some(observer) = self.observer.as_ref().filter(|observer| observer.observes(access)) else {
-            return (None, self.admit(request, access));
+    fn receive(
+        &self,
+        request: &mut Request<Incoming>,
+        target: &Target,
+    ) -> (Option<Box<ObservedRequest>>, Result<InFlight, Rejected>) {
+        let Some(observer) = self.observer.as_ref().filter(|observer| observer.observes(target.access)) else {
+            return (None, self.admit(request, target));
         };
-        let observed = ObservedRequest::begin(observer, R::surface(request), self.connected.number, request.headers());
-        let admitted = request::enter(observed.context(), || self.admit(request, access));
+        let observed = ObservedRequest::begin(observer, target.surface, self.connected.number, request.headers());
+        let admitted = request::enter(observed.context(), || self.admit(request, target));
         (Some(observed), admitted)
     }
 
     #[inline]
-    fn admit(&self, request: &mut Request<Incoming>, access: Access) -> Result<InFlight, Rejected> {
-        if R::is_paced(request) {
+    fn admit(&self, request: &mut Request<Incoming>, target: &Target) -> Result<InFlight, Rejected> {
+        let Target { call, access, is_paced, .. } = *target;
+        if is_paced {
             self.connected.pace()?;
         }
         match &self.identity {
             Some(identity) => {
-                let lasts = R::lasts(request.uri().path());
-                identity.admit(request, access, lasts)?;
+                identity.admit(request, access, call.is_some_and(Call::lasts))?;
                 if access != Access::Public {
                     self.connected.authenticate();
                 }
@@ -163,12 +158,14 @@ impl<R: Routes> Serve for Guarded<R> {
 
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {
         let mut id = given_id(request.headers());
-        let (observed, admitted) = self.receive(&mut request);
+        let target = R::target(&request);
+        let (observed, admitted) = self.receive(&mut request, &target);
+        let call = target.call;
         let (mut response, in_flight) = match (admitted, &observed) {
             // Boxed only when served: a waiting request stays small, and the memory of one call serves the next.
-            (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, Some(in_flight)),
+            (Ok(in_flight), None) => (Box::pin(self.routes.serve(request, call)).await, Some(in_flight)),
             (Ok(in_flight), Some(observed)) => {
-                (Box::pin(observed.run(self.routes.serve(request))).await, Some(in_flight))
+                (Box::pin(observed.run(self.routes.serve(request, call))).await, Some(in_flight))
             }
             (Err(rejected), _) => {
                 Box::pin(self.routes.discard(request)).await;

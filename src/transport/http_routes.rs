@@ -17,16 +17,16 @@ use metrics::Counter;
 use parking_lot::Mutex;
 use tower::{BoxError, Service as _};
 use weir_server::{AnswerBytes, Connected, metrics::ListenerMetrics};
-use weir_telemetry::request::Surface;
 
 use super::{
+    calls::Call,
     guard::Routes,
     http::{
         body::{self, TooLarge},
         problem::Problem,
     },
     incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls, RequestBody},
-    routes,
+    routes::{self, Target},
     status::Rejected,
 };
 use crate::auth::Access;
@@ -62,8 +62,12 @@ impl Routes for HttpRoutes {
         Self { router: self.router.clone(), incomplete_calls, rejected, too_large: self.too_large.clone() }
     }
 
-    async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {
-        if matches!(Self::access(request.uri().path()), Access::Named(_)) {
+    fn target(request: &Request<Incoming>) -> Target {
+        routes::http(request.method(), request.uri().path(), !request.body().is_end_stream())
+    }
+
+    async fn serve(&self, mut request: Request<Incoming>, call: Option<Call>) -> Response<Body> {
+        if call.is_some_and(|call| matches!(call.access(), Access::Named(_))) {
             request.extensions_mut().insert(Peer(self.incomplete_calls.connected().peer));
         }
         let asks_first = asks_first(&request);
@@ -88,18 +92,6 @@ impl Routes for HttpRoutes {
         if !asks_first(&request) {
             body::drain(self.rejected.body(request.into_body(), Expected::Message)).await;
         }
-    }
-
-    fn access(path: &str) -> Access {
-        routes::http_access(path)
-    }
-
-    fn is_paced(request: &Request<Incoming>) -> bool {
-        !routes::is_probe(request.uri().path()) || !request.body().is_end_stream()
-    }
-
-    fn surface<B>(request: &Request<B>) -> Surface {
-        routes::http_surface(request.method(), request.uri().path())
     }
 
     fn reject(rejected: Rejected) -> Response<Body> {

@@ -2,8 +2,10 @@
 //! and encoding.
 
 pub mod admin;
+pub mod api;
 pub mod audit;
 pub mod authentication;
+pub mod calls;
 pub mod check_service;
 pub mod decision_json;
 pub mod decode;

@@ -193,7 +193,7 @@ fn the_collector_certificate_is_verified_by_the_configured_ca() {
     let traced = |authority: &Authority| {
         let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__OTLP_ENDPOINT", &collector.endpoint);
         let server = setup.file("WEIR_TRACING__CA", "ca.pem", &authority.pem).start();
-        assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+        assert_eq!(server.run(&["check", "user", "alex", "--domain", "api"]).code, 0);
         server
     };
     let server = traced(&theirs);
@@ -214,7 +214,8 @@ fn spans_are_sent_over_http_where_that_is_configured() {
         let setup = if is_encrypted { setup.file("WEIR_TRACING__CA", "ca.pem", &ours.pem) } else { setup };
         let server = setup.start();
         for count in 1..=2 {
-            assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+            let user = count.to_string();
+            assert_eq!(server.run(&["check", "user", &user, "--domain", "api"]).code, 0);
             server.wait_for_metric("weir_trace_spans_total{result=\"exported\"}", f64::from(count));
         }
         assert_eq!(collector.spans()[1].name, "weir.v1.RateLimiter/Check");
@@ -222,7 +223,7 @@ fn spans_are_sent_over_http_where_that_is_configured() {
     let collector = Collector::start();
     let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__PROTOCOL", "http");
     let server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &format!("{}/elsewhere", collector.endpoint)).start();
-    assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+    assert_eq!(server.run(&["check", "user", "alex", "--domain", "api"]).code, 0);
     server.wait_for_metric("weir_trace_spans_total{result=\"failed\"}", 1.0);
 }
 
@@ -231,7 +232,7 @@ fn failed_requests_over_http_are_logged_with_their_cause() {
     let endpoint = format!("http://127.0.0.1:{}", free_port());
     let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__PROTOCOL", "http");
     let server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &endpoint).start();
-    assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+    assert_eq!(server.run(&["check", "user", "alex", "--domain", "api"]).code, 0);
     let line = server.wait_for_log("a request to the collector failed");
     assert!(line["error"].as_str().expect("a cause").contains("refused"), "{line}");
 }
@@ -251,7 +252,7 @@ fn an_accepted_batch_is_sent_once_however_long_the_answer() {
     });
     let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__PROTOCOL", "http");
     let mut server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &endpoint).start();
-    assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+    assert_eq!(server.run(&["check", "user", "alex", "--domain", "api"]).code, 0);
     server.wait_for_metric("weir_trace_spans_total{result=\"exported\"}", 1.0);
     server.stop();
     taken.recv_timeout(Duration::from_secs(1)).expect("the batch");

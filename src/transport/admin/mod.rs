@@ -1,5 +1,5 @@
-//! `weir.v1.Admin`, the operators' API, from the encoded message to the encoded answer. gRPC and HTTP (`http::admin`)
-//! both call [`AdminService::answer`]. The roles are in `routes`, the rule for disabled authentication in `guard`.
+//! `weir.v1.Admin`, the operators' API, from the encoded message to the encoded answer. The roles are in `calls`, the
+//! rule for disabled authentication in `guard`.
 
 mod cursor;
 mod fleet;
@@ -12,84 +12,18 @@ mod scan_schedule;
 use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
+use tonic::Code;
 use weir_core::domain::Key;
 use weir_store::AnyStore;
 use weir_telemetry::LogLimit;
 
-use super::{audit::Actor, grpc::call::encoded, message, status::Rejected};
+use super::{audit::Actor, calls::Call, grpc::call::encoded, message, status::Rejected};
 use crate::{
     limiter::{Invalid, Limiter},
     overrides::OverrideService,
 };
 pub use fleet::ReplicaRegistry;
 use scan_schedule::ScanSchedule;
-
-/// Defines each call once: its method, and the last part of its path over HTTP.
-macro_rules! calls {
-    ($($(#[$doc:meta])* $call:ident = $page:literal,)+) => {
-        /// A call of `weir.v1.Admin`.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum AdminCall {
-            $($(#[$doc])* $call,)+
-        }
-
-        impl AdminCall {
-            /// All calls.
-            pub const ALL: [Self; [$($page),+].len()] = [$(Self::$call),+];
-
-            /// Returns its method.
-            pub fn method(self) -> &'static str {
-                match self { $(Self::$call => stringify!($call),)+ }
-            }
-
-            /// Returns its path over gRPC.
-            pub fn path(self) -> &'static str {
-                match self { $(Self::$call => concat!("/weir.v1.Admin/", stringify!($call)),)+ }
-            }
-
-            /// Returns its path over HTTP.
-            pub fn http_path(self) -> &'static str {
-                match self { $(Self::$call => concat!("/v1/admin/", $page),)+ }
-            }
-
-            /// Returns the full names of its messages: request and response.
-            pub fn messages(self) -> [&'static str; 2] {
-                match self {
-                    $(Self::$call => [
-                        concat!(".weir.v1.", stringify!($call), "Request"),
-                        concat!(".weir.v1.", stringify!($call), "Response"),
-                    ],)+
-                }
-            }
-        }
-    };
-}
-
-calls! {
-    /// The stored keys.
-    ListKeys = "list_keys",
-    /// The holds on keys.
-    ListHolds = "list_holds",
-    /// The keys that are checked or refused most often.
-    ListHotKeys = "list_hot_keys",
-    /// The replicas.
-    ListReplicas = "list_replicas",
-    /// Sets an override.
-    SetOverride = "set_override",
-    /// Ends an override.
-    EndOverride = "end_override",
-    /// The overrides.
-    ListOverrides = "list_overrides",
-    /// The changes of overrides.
-    ListAudit = "list_audit",
-}
-
-impl AdminCall {
-    /// Returns the call with this path over gRPC.
-    pub fn of_path(path: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|call| call.path() == path)
-    }
-}
 
 /// Serves the operators' API.
 pub struct AdminService {
@@ -114,17 +48,18 @@ impl AdminService {
     /// Answers a call of `actor`. `bytes` is the encoded request.
     ///
     /// # Errors
-    /// [`Rejected`] if the request is invalid or the store fails.
-    pub async fn answer(&self, call: AdminCall, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
+    /// [`Rejected`] if the request is invalid, the store fails, or the call is of another service.
+    pub async fn answer(&self, call: Call, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
         Ok(match call {
-            AdminCall::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),
-            AdminCall::ListHolds => encoded(&self.list_holds(message::read(bytes)?).await?),
-            AdminCall::ListHotKeys => encoded(&self.list_hot_keys(&message::read(bytes)?).await?),
-            AdminCall::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?).await),
-            AdminCall::SetOverride => encoded(&self.set_override(message::read(bytes)?, actor).await?),
-            AdminCall::EndOverride => encoded(&self.end_override(&message::read(bytes)?, actor).await?),
-            AdminCall::ListOverrides => encoded(&self.list_overrides(message::read(bytes)?).await?),
-            AdminCall::ListAudit => encoded(&self.list_audit(&message::read(bytes)?).await?),
+            Call::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),
+            Call::ListHolds => encoded(&self.list_holds(message::read(bytes)?).await?),
+            Call::ListHotKeys => encoded(&self.list_hot_keys(&message::read(bytes)?).await?),
+            Call::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?).await),
+            Call::SetOverride => encoded(&self.set_override(message::read(bytes)?, actor).await?),
+            Call::EndOverride => encoded(&self.end_override(&message::read(bytes)?, actor).await?),
+            Call::ListOverrides => encoded(&self.list_overrides(message::read(bytes)?).await?),
+            Call::ListAudit => encoded(&self.list_audit(&message::read(bytes)?).await?),
+            other => return Err(Rejected::new(Code::Unimplemented, format!("{} is not served here", other.path()))),
         })
     }
 }

@@ -9,7 +9,7 @@ use weir_core::{
 use weir_store::Store;
 
 use super::{
-    CallContext, CheckService,
+    CheckService,
     outcomes::{by_itself, count, count_failed},
 };
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     proto::LeaseRequest,
     telemetry::LeaseCall,
     transport::{
+        audit::Actor,
         digest::{delimited, sha256},
         message::CheckMessage,
         status::Rejected,
@@ -47,18 +48,18 @@ impl<S: Store> CheckService<S> {
     pub async fn lease<T>(
         &self,
         message: Result<(CheckMessage<'_>, LeaseRequest), Invalid>,
-        context: &CallContext<'_>,
+        actor: &Actor,
         encode: impl FnOnce(LeaseAnswer<'_, '_>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy();
         let read = message.map_err(Rejected::from).and_then(|(check, message)| {
-            let (request, id) = self.read_lease(&check, &message, context)?;
+            let (request, id) = self.read_lease(&check, &message, actor)?;
             Ok((request, id, message))
         });
         let (request, id, LeaseRequest { generation, sequence, spent, kept, want, .. }) =
-            read.inspect_err(|_| count_failed(&handle, None, context.transport, self.is_observed))?;
+            read.inspect_err(|_| count_failed(&handle, None, actor.transport, self.is_observed))?;
         let leasable = self.limiter.leasable(&handle, &request).map_err(|error| {
-            count(&handle, context.transport, &request, None, self.is_observed);
+            count(&handle, actor.transport, &request, None, self.is_observed);
             Rejected::from(error).in_field("check")
         })?;
         let offer = leasable.ok().filter(|offer| offer.serves(generation, kept, want));
@@ -88,7 +89,7 @@ impl<S: Store> CheckService<S> {
         let leased = self.outcome(&handle, self.limiter.lease(&handle, &request, served)).await;
         if request.cost > 0 {
             let answer = by_itself(leased.as_ref().ok().map(|leased| &leased.answer));
-            count(&handle, context.transport, &request, answer, self.is_observed);
+            count(&handle, actor.transport, &request, answer, self.is_observed);
         }
         let grant = leased.as_ref().ok().and_then(|leased| leased.grant).or(given_back);
         let call = match (renewal, grant) {
@@ -106,7 +107,7 @@ impl<S: Store> CheckService<S> {
         &self,
         check: &CheckMessage<'m>,
         message: &LeaseRequest,
-        context: &CallContext<'_>,
+        actor: &Actor,
     ) -> Result<(Request<'m>, HoldId), Rejected> {
         let LeaseRequest { holder, lease, sequence, spent, kept, want, .. } = message;
         if holder.len() != HOLDER_BYTES {
@@ -128,7 +129,7 @@ impl<S: Store> CheckService<S> {
             return Err(Invalid::field_error(field, "not with a lease: use Check").into());
         }
         let request = self.request(check).map_err(|invalid| Rejected::from(invalid).in_field("check"))?;
-        let id = hold_id(holder, context.client(), *lease, &request);
+        let id = hold_id(holder, actor.client.as_deref(), *lease, &request);
         Ok((request, id))
     }
 }

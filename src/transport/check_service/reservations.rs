@@ -17,37 +17,15 @@ use crate::{
     telemetry::{
         ReservationCall,
         ReservationUnits::{Overage, Refunded, Reserved as ReservedUnits},
-        Transport,
     },
     transport::{
-        authentication::ClientName,
+        audit::Actor,
         decode,
         hold::{Hold, HoldKind, malformed},
         message::CheckMessage,
         status::Rejected,
     },
 };
-
-/// The client that calls, and its transport.
-#[derive(Clone, Copy, Debug)]
-pub struct CallContext<'a> {
-    /// The client's name, if authentication is enabled.
-    client: Option<&'a str>,
-    /// The transport of the call.
-    pub transport: Transport,
-}
-
-impl<'a> CallContext<'a> {
-    /// Returns this client on this transport.
-    pub fn new(client: Option<&'a ClientName>, transport: Transport) -> Self {
-        Self { client: client.map(|ClientName(name)| &**name), transport }
-    }
-
-    /// Returns the client's name, if authentication is enabled.
-    pub(super) fn client(&self) -> Option<&'a str> {
-        self.client
-    }
-}
 
 /// The outcome of a [`Settle`]. All units are 0 if nothing is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,18 +52,18 @@ impl<S: Store> CheckService<S> {
     pub async fn reserve<T>(
         &self,
         message: Result<(CheckMessage<'_>, ReserveRequest), Invalid>,
-        context: &CallContext<'_>,
+        actor: &Actor,
         encode: impl FnOnce(&Answer<'_>, Option<(String, Micros)>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy();
         let read = message.map_err(Rejected::from).and_then(|(check, message)| self.read(&check, &message));
         let (request, mut hold, ttl, on_expiry) =
-            read.inspect_err(|_| count_failed(&handle, None, context.transport, self.is_observed))?;
-        let name = hold.name(context.client);
+            read.inspect_err(|_| count_failed(&handle, None, actor.transport, self.is_observed))?;
+        let name = hold.name(actor.client.as_deref());
         let pending = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
         let reserved = self.outcome(&handle, pending).await;
         let answer = by_itself(reserved.as_ref().ok().map(|reserved| &reserved.answer));
-        count(&handle, context.transport, &request, answer, self.is_observed);
+        count(&handle, actor.transport, &request, answer, self.is_observed);
         let Reserved { answer, outcome, ttl } = reserved.map_err(|rejected| match &*rejected.field {
             "ttl" => rejected,
             _ => rejected.in_field("check"),
@@ -130,7 +108,7 @@ impl<S: Store> CheckService<S> {
     ///
     /// # Errors
     /// [`Rejected`] if this client has no such reservation, and if the store fails.
-    pub async fn settle(&self, hold: &str, settle: Settle, context: &CallContext<'_>) -> Result<Settlement, Rejected> {
+    pub async fn settle(&self, hold: &str, settle: Settle, actor: &Actor) -> Result<Settlement, Rejected> {
         let handle = self.limiter.policy();
         let hold = Hold::decode(hold)?;
         let request = self.request(&hold.check()?).map_err(|_| malformed())?;
@@ -153,7 +131,7 @@ impl<S: Store> CheckService<S> {
             let degraded = hold.kind == HoldKind::Degraded;
             return Ok(Settlement { expires_after, degraded, ..Settlement::default() });
         }
-        let name = hold.name(context.client);
+        let name = hold.name(actor.client.as_deref());
         let pending = self.limiter.settle(&handle, &request, &name, settle);
         let settled = self.outcome(&handle, pending).await?;
         concluded(&handle, call, request.cost.unsigned_abs(), &settled)

@@ -41,8 +41,8 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
 ///
 /// # Errors
 /// [`Rejected`] if the request is invalid or the store fails.
-pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &Actor) -> Result<BytesMut, Rejected> {
-    let message: ResetRequest = message::read(&message)?;
+pub async fn reset<S: Store>(service: &CheckService<S>, message: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
+    let message: ResetRequest = message::read(message)?;
     let done = service.reset(&decode::reset(&message)?, message.subtree, actor).await?;
     let ResetDone { existed, removed, scanned } = done;
     Ok(encoded(&ResetResponse { existed, scanned, removed: Some(removed) }))

@@ -18,10 +18,13 @@ use super::{
     call, codec,
     termination::{Side, TerminatedBody, Termination},
 };
-use crate::transport::{incomplete_calls::RequestBody, routes::service};
+use crate::transport::{calls::service, incomplete_calls::RequestBody};
 
 /// Maximum message size: the name of a service, and some room.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
+
+/// The name under which envoyproxy/ratelimit answers health checks.
+const ENVOY_HEALTH: &str = "ratelimit";
 
 /// Reports the serving status of the port's services.
 #[derive(Clone)]
@@ -39,7 +42,7 @@ impl ServingReporter {
     /// Sets the status of every service.
     pub async fn report(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-        let always = ["", service::RATE_LIMITER, service::ADMIN, service::ENVOY, service::ENVOY_HEALTH];
+        let always = ["", service::RATE_LIMITER, service::ADMIN, service::ENVOY, ENVOY_HEALTH];
         for service in always.into_iter().chain(self.has_quotas.then_some(service::ENVOY_QUOTA)) {
             self.statuses.set_service_status(service, status).await;
         }

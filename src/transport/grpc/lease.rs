@@ -15,10 +15,9 @@ use weir_store::Store;
 use super::{answer, call::encoded};
 use crate::{
     proto::{CheckResponse, LeaseGrant, LeaseRequest, LeaseResponse, LeaseTerms},
-    telemetry::Transport,
     transport::{
-        authentication::ClientName,
-        check_service::{CallContext, CheckService, LeaseAnswer, PendingAnswer},
+        audit::Actor,
+        check_service::{CheckService, LeaseAnswer, PendingAnswer},
         fields::put_bytes,
         message::read_with_check,
     },
@@ -30,23 +29,23 @@ const DECISION: u32 = 3;
 /// Returns a function that starts to answer each message of a client's stream, and holds its permit.
 pub(super) fn handler<S: Store>(
     service: CheckService<S>,
-    client: Option<ClientName>,
+    actor: Actor,
     permit: Permit,
 ) -> impl FnMut(Bytes) -> PendingAnswer<'static, BytesMut> {
-    let shared = Arc::new((service, client, permit));
+    let shared = Arc::new((service, actor, permit));
     move |message| {
         let (shared, since) = (Arc::clone(&shared), Instant::now());
         let answer = async move {
-            let (service, client, _) = &*shared;
-            let answer = serve(service, &message, &CallContext::new(client.as_ref(), Transport::GrpcLease)).await;
-            service.timed(Transport::GrpcLease, since);
+            let (service, actor, _) = &*shared;
+            let answer = serve(service, &message, actor).await;
+            service.timed(actor.transport, since);
             answer
         };
         PendingAnswer::Waiting(answer.boxed())
     }
 }
 
-async fn serve<S: Store>(service: &CheckService<S>, message: &[u8], context: &CallContext<'_>) -> BytesMut {
+async fn serve<S: Store>(service: &CheckService<S>, message: &[u8], actor: &Actor) -> BytesMut {
     let message = read_with_check::<LeaseRequest>(message);
     let (lease, sequence) = message.as_ref().map_or((0, 0), |(_, message)| (message.lease, message.sequence));
     let summary_only = message.as_ref().is_ok_and(|(check, _)| check.summary_only);
@@ -64,7 +63,7 @@ async fn serve<S: Store>(service: &CheckService<S>, message: &[u8], context: &Ca
         }
         out
     };
-    service.lease(message, context, encode).await.unwrap_or_else(|rejected| {
+    service.lease(message, actor, encode).await.unwrap_or_else(|rejected| {
         let decision = Some(CheckResponse { error: Some(rejected.into()), ..CheckResponse::default() });
         encoded(&LeaseResponse { lease, sequence, decision, ..LeaseResponse::default() })
     })

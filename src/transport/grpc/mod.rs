@@ -38,28 +38,26 @@ use weir_server::{
     AnswerBytes, ConcurrencyLimit, Connected, Drain, Overload, SMALL_ANSWER_BYTES, metrics::ListenerMetrics,
 };
 use weir_store::Store;
-use weir_telemetry::{LogLimit, request::Surface};
+use weir_telemetry::LogLimit;
 
 use super::{
-    admin::{AdminCall, AdminService},
+    api::Services,
     audit::Actor,
     authentication::ClientName,
-    check_service::{CallContext, CheckService},
+    calls::Call,
     incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls},
-    message::read_with_check,
     rlqs::Quotas,
     rls::{EnvoySettings, Rls, wire::RateLimitRequest},
-    routes::{self, path},
+    routes::{self, Target, path},
     status::Rejected,
 };
-use crate::{auth::Access, telemetry::Transport};
+use crate::telemetry::Transport;
 use deadline::Deadline;
 use health::Health;
 pub use health::ServingReporter;
 pub use messages::{LARGE_MESSAGE_BYTES, READ_AHEAD_BYTES};
 pub use reflection::MAX_REFLECTIONS;
 use reflection::Reflection;
-use reservation::Settling;
 
 pub use settings::GrpcSettings;
 
@@ -80,9 +78,8 @@ pub struct Calls<S> {
 
 /// What the connections of the port share.
 struct Port<S> {
-    service: CheckService<S>,
+    services: Services<S>,
     rls: Rls<S>,
-    admin: Arc<AdminService>,
     /// The quotas, if limits are divided among Envoys.
     quotas: Option<Arc<Quotas<S>>>,
     health: Health,
@@ -92,37 +89,13 @@ struct Port<S> {
     max_message_bytes: usize,
 }
 
-/// The unary calls.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unary {
-    Check,
-    CheckBatch,
-    CheckAll,
-    Reserve,
-    Settle(Settling),
-    Reset,
-    Suggest,
-    ShouldRateLimit,
-    Health,
-    Admin(AdminCall),
-}
-
-impl Unary {
-    /// Whether it needs the name of its client.
-    #[inline]
-    fn needs_client(self) -> bool {
-        matches!(self, Self::Reserve | Self::Settle(_) | Self::Reset | Self::Admin(_))
-    }
-}
-
 impl<S: Store> Calls<S> {
     /// Returns the services of the gRPC port, and the reporter of their health. Envoy's quotas are served if there are any.
     pub async fn new(
-        service: CheckService<S>,
+        services: Services<S>,
         drain: Drain,
         settings: &GrpcSettings,
         envoy: EnvoySettings,
-        admin: Arc<AdminService>,
         quotas: Option<Arc<Quotas<S>>>,
         metrics: &ListenerMetrics,
     ) -> (Self, ServingReporter) {
@@ -132,9 +105,8 @@ impl<S: Store> Calls<S> {
         let connected = Connected::new(drain);
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, metrics.too_many_open.clone());
         let port = Arc::new(Port {
-            rls: Rls::new(service.clone(), envoy),
-            admin,
-            service,
+            rls: Rls::new(services.checks.clone(), envoy),
+            services,
             health: Health::new(&reporter),
             reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS), quotas.is_some()),
             quotas,
@@ -152,14 +124,23 @@ impl<S: Store> Calls<S> {
         (calls, reporter)
     }
 
-    /// Serves a unary call. It is not started once its deadline has passed.
-    async fn unary(&self, unary: Unary, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+    /// Serves a unary call, whose `answer` is made from its message and its client. It is not started once its deadline
+    /// has passed.
+    async fn unary<A>(
+        &self,
+        request: Request<Incoming>,
+        deadline: Option<Deadline>,
+        answer: impl Fn(Bytes, Option<ClientName>) -> A + Sync,
+    ) -> Response<Body>
+    where
+        A: Future<Output = Result<BytesMut, Status>> + Send,
+    {
         let call = service_fn(|mut request: tonic::Request<Bytes>| {
-            let client = if unary.needs_client() { request.extensions_mut().remove() } else { None };
-            let message = request.into_inner();
+            let client = request.extensions_mut().remove();
+            let answer = answer(request.into_inner(), client);
             async move {
                 deadline.map_or(Ok(()), Deadline::check)?;
-                let answer = self.answer(unary, message, client).await?;
+                let answer = answer.await?;
                 let bytes = AnswerBytes(answer.capacity());
                 let mut response = tonic::Response::new(answer);
                 if bytes.0 > SMALL_ANSWER_BYTES {
@@ -182,31 +163,35 @@ impl<S: Store> Calls<S> {
         response
     }
 
-    /// Answers one message. The futures of all calls but a check are boxed, so that a check's future does not have
-    /// their size.
-    async fn answer(&self, unary: Unary, message: Bytes, client: Option<ClientName>) -> Result<BytesMut, Status> {
-        let context = CallContext::new(client.as_ref(), Transport::Grpc);
-        Ok(match unary {
-            Unary::Check => call::check(&self.port.service, message).await?,
-            Unary::CheckBatch => Box::pin(batch::check_batch(&self.port.service, message)).await?,
-            Unary::CheckAll => Box::pin(batch::check_all(&self.port.service, message)).await?,
-            Unary::Reserve => {
-                let message = read_with_check(&message);
-                Box::pin(reservation::reserve(&self.port.service, message, &context, |_, out| out)).await?
-            }
-            Unary::Settle(settling) => {
-                Box::pin(reservation::settle(&self.port.service, settling, &message, &context)).await?
-            }
-            Unary::Reset => Box::pin(call::reset(&self.port.service, message, &self.actor(client))).await?,
-            Unary::Suggest => call::suggest(&self.port.service, &message)?,
-            Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
-            Unary::Health => Box::pin(self.port.health.check(message)).await?,
-            Unary::Admin(call) => Box::pin(self.port.admin.answer(call, &message, &self.actor(client))).await?,
-        })
+    async fn answer(&self, call: Call, message: Bytes, client: Option<ClientName>) -> Result<BytesMut, Status> {
+        match call {
+            Call::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await,
+            call => Ok(self.port.services.answer(call, message, &self.actor(client)).await?),
+        }
     }
 
     fn actor(&self, client: Option<ClientName>) -> Actor {
-        Actor { surface: "grpc", peer: self.connected.peer, client: client.map(|ClientName(name)| name) }
+        Actor {
+            surface: "grpc",
+            transport: Transport::Grpc,
+            peer: self.connected.peer,
+            client: client.map(|ClientName(name)| name),
+        }
+    }
+
+    /// Serves a request that is not in the table of calls: a health check, reflection, or an unknown method.
+    async fn serve_other(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        match request.uri().path() {
+            path::HEALTH_CHECK => self.unary(request, deadline, |message, _| self.port.health.check(message)).await,
+            path::HEALTH_WATCH => self.watch(request, deadline).await,
+            path::REFLECTION | path::REFLECTION_V1ALPHA => {
+                self.port.reflection.serve(request, deadline, &self.incomplete_calls).await
+            }
+            _ => {
+                self.connected.answered_by_its_head(request);
+                Status::unimplemented("unknown method").into_http()
+            }
+        }
     }
 
     async fn should_rate_limit(&self, message: Bytes) -> Result<BytesMut, Status> {
@@ -227,7 +212,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         }
     }
 
-    async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn serve(&self, request: Request<Incoming>, call: Option<Call>) -> Response<Body> {
         // A page of another site cannot send this content type without a CORS preflight.
         let of_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
         if !request.headers().get(CONTENT_TYPE).is_some_and(of_grpc) {
@@ -238,34 +223,13 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         }
         let deadline = Deadline::of(request.headers());
         let call = async {
-            let unary = match request.uri().path() {
-                path::CHECK => Unary::Check,
-                path::SHOULD_RATE_LIMIT => Unary::ShouldRateLimit,
-                path::CHECK_BATCH => Unary::CheckBatch,
-                path::CHECK_ALL => Unary::CheckAll,
-                path::RESERVE => Unary::Reserve,
-                path::COMMIT => Unary::Settle(Settling::Commit),
-                path::CANCEL => Unary::Settle(Settling::Cancel),
-                path::EXTEND => Unary::Settle(Settling::Extend),
-                path::RESET => Unary::Reset,
-                path::SUGGEST => Unary::Suggest,
-                path::HEALTH_CHECK => Unary::Health,
-                path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
-                path::CHECK_STREAM => return Box::pin(self.stream_checks(request, deadline)).await,
-                path::LEASE => return Box::pin(self.stream_leases(request, deadline)).await,
-                path::STREAM_QUOTAS => return Box::pin(self.stream_quotas(request, deadline)).await,
-                path::REFLECTION | path::REFLECTION_V1ALPHA => {
-                    return Box::pin(self.port.reflection.serve(request, deadline, &self.incomplete_calls)).await;
-                }
-                other => match AdminCall::of_path(other) {
-                    Some(call) => Unary::Admin(call),
-                    None => {
-                        self.connected.answered_by_its_head(request);
-                        return Status::unimplemented("unknown method").into_http();
-                    }
-                },
-            };
-            self.unary(unary, request, deadline).await
+            match call {
+                Some(Call::CheckStream) => Box::pin(self.stream_checks(request, deadline)).await,
+                Some(Call::Lease) => Box::pin(self.stream_leases(request, deadline)).await,
+                Some(Call::StreamRateLimitQuotas) => Box::pin(self.stream_quotas(request, deadline)).await,
+                Some(call) => self.unary(request, deadline, |message, client| self.answer(call, message, client)).await,
+                None => Box::pin(self.serve_other(request, deadline)).await,
+            }
         };
         let call = pin!(call);
         match deadline {
@@ -278,16 +242,8 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         self.connected.answered_by_its_head(request);
     }
 
-    fn access(path: &str) -> Access {
-        routes::grpc_access(path)
-    }
-
-    fn surface<B>(request: &Request<B>) -> Surface {
-        routes::grpc_surface(request.uri().path())
-    }
-
-    fn lasts(path: &str) -> bool {
-        matches!(path, path::CHECK_STREAM | path::LEASE | path::STREAM_QUOTAS)
+    fn target(request: &Request<Incoming>) -> Target {
+        routes::grpc(request.uri().path())
     }
 
     fn reject(rejected: Rejected) -> Response<Body> {

@@ -14,7 +14,8 @@ use crate::{
         ReserveResponse,
     },
     transport::{
-        check_service::{CallContext, CheckService, Settlement},
+        audit::Actor,
+        check_service::{CheckService, Settlement},
         decode,
         fields::put_bytes,
         message::{self, CheckMessage},
@@ -32,7 +33,7 @@ const DECISION: u32 = 1;
 pub async fn reserve<S: Store, T>(
     service: &CheckService<S>,
     message: Result<(CheckMessage<'_>, ReserveRequest), Invalid>,
-    context: &CallContext<'_>,
+    actor: &Actor,
     encode: impl FnOnce(&Answer<'_>, BytesMut) -> T,
 ) -> Result<T, Rejected> {
     let since = Instant::now();
@@ -50,54 +51,51 @@ pub async fn reserve<S: Store, T>(
         }
         encode(answer, out)
     };
-    let reserved = service.reserve(message, context, encode).await;
-    service.timed(context.transport, since);
+    let reserved = service.reserve(message, actor, encode).await;
+    service.timed(actor.transport, since);
     reserved
 }
 
-/// The calls that settle or extend a reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settling {
-    /// `Commit`.
-    Commit,
-    /// `Cancel`.
-    Cancel,
-    /// `Extend`.
-    Extend,
-}
-
-/// Serves `Commit`, `Cancel` and `Extend`.
+/// Serves `Commit`.
 ///
 /// # Errors
 /// [`Rejected`] if this client has no such reservation, and if the store fails.
-pub async fn settle<S: Store>(
+pub async fn commit<S: Store>(service: &CheckService<S>, message: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
+    let CommitRequest { hold, actual } = message::read(message)?;
+    let settled = settle(service, &hold, Settle::Commit(decode::actual(actual)?), actor).await?;
+    let Settlement { charged, refunded, overage, degraded, .. } = settled;
+    Ok(encoded(&CommitResponse { charged: charged as i64, refunded: refunded as i64, overage, degraded }))
+}
+
+/// Serves `Cancel`.
+///
+/// # Errors
+/// As [`commit`].
+pub async fn cancel<S: Store>(service: &CheckService<S>, message: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
+    let CancelRequest { hold } = message::read(message)?;
+    let Settlement { charged, refunded, degraded, .. } = settle(service, &hold, Settle::Cancel, actor).await?;
+    Ok(encoded(&CancelResponse { charged: charged as i64, refunded: refunded as i64, degraded }))
+}
+
+/// Serves `Extend`.
+///
+/// # Errors
+/// As [`commit`].
+pub async fn extend<S: Store>(service: &CheckService<S>, message: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
+    let ExtendRequest { hold, ttl } = message::read(message)?;
+    let settled = settle(service, &hold, Settle::Extend(decode::ttl(ttl.as_ref())?), actor).await?;
+    let Settlement { expires_after, degraded, .. } = settled;
+    Ok(encoded(&ExtendResponse { expires_after: Some(duration(expires_after)), degraded }))
+}
+
+async fn settle<S: Store>(
     service: &CheckService<S>,
-    settling: Settling,
-    message: &[u8],
-    context: &CallContext<'_>,
-) -> Result<BytesMut, Rejected> {
-    let (hold, settle) = match settling {
-        Settling::Commit => {
-            let CommitRequest { hold, actual } = message::read(message)?;
-            (hold, Settle::Commit(decode::actual(actual)?))
-        }
-        Settling::Cancel => {
-            let CancelRequest { hold } = message::read(message)?;
-            (hold, Settle::Cancel)
-        }
-        Settling::Extend => {
-            let ExtendRequest { hold, ttl } = message::read(message)?;
-            (hold, Settle::Extend(decode::ttl(ttl.as_ref())?))
-        }
-    };
+    hold: &str,
+    settle: Settle,
+    actor: &Actor,
+) -> Result<Settlement, Rejected> {
     let since = Instant::now();
-    let settled = service.settle(&hold, settle, context).await;
-    service.timed(context.transport, since);
-    let Settlement { charged, refunded, overage, expires_after, degraded } = settled?;
-    let (charged, refunded) = (charged as i64, refunded as i64);
-    Ok(match settling {
-        Settling::Commit => encoded(&CommitResponse { charged, refunded, overage, degraded }),
-        Settling::Cancel => encoded(&CancelResponse { charged, refunded, degraded }),
-        Settling::Extend => encoded(&ExtendResponse { expires_after: Some(duration(expires_after)), degraded }),
-    })
+    let settled = service.settle(hold, settle, actor).await;
+    service.timed(actor.transport, since);
+    settled
 }

@@ -23,7 +23,12 @@ use super::{
     stream::{Answers, Checks},
     termination::{Termination, trailers},
 };
-use crate::transport::{authentication::ClientName, incomplete_calls::Expected, rlqs::Session, status::Rejected};
+use crate::{
+    telemetry::Transport,
+    transport::{
+        audit::Actor, authentication::ClientName, incomplete_calls::Expected, rlqs::Session, status::Rejected,
+    },
+};
 
 /// Memory that a piece of answers takes besides its bytes until it is sent.
 pub(super) const PIECE_BYTES: usize = 256;
@@ -55,7 +60,7 @@ impl<S: Store> Calls<S> {
 
     pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let answers = |messages: Messages<_>, permit, _| {
-            let checks = Checks::new(self.port.service.clone(), permit);
+            let checks = Checks::new(self.port.services.checks.clone(), permit);
             Answers::new(
                 messages.bound_large_messages(self.connected.clone()),
                 checks,
@@ -68,7 +73,8 @@ impl<S: Store> Calls<S> {
 
     pub(super) async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let answers = |messages: Messages<_>, permit, client| {
-            let handler = lease::handler(self.port.service.clone(), client, permit);
+            let actor = Actor { transport: Transport::GrpcLease, ..self.actor(client) };
+            let handler = lease::handler(self.port.services.checks.clone(), actor, permit);
             Answers::new(
                 messages.bound_large_messages(self.connected.clone()),
                 handler,

@@ -1,7 +1,6 @@
 //! Checks as JSON over HTTP: the messages of `weir.v1` in the JSON mapping of proto3, and refusals as problems (RFC
 //! 9457).
 
-pub mod admin;
 pub mod body;
 pub mod problem;
 mod settings;
@@ -29,14 +28,12 @@ use weir_telemetry::LogLimit;
 
 use super::{
     Peer,
+    api::Services,
     audit::Actor,
     authentication::ClientName,
-    check_service::{CallContext, CheckService},
+    calls::{Call, service},
     decode::{self, MAX_BATCH},
-    grpc::{
-        answer, batch, call,
-        reservation::{self, Settling},
-    },
+    grpc::{answer, batch, reservation},
     headers::{self, HeaderStyle, Quota},
     json::{Damaged, Json, Schema},
     message::{CheckMessage, read_with_check},
@@ -62,69 +59,71 @@ static UNWRITABLE: LazyLock<LogLimit> = LazyLock::new(|| LogLimit::every(Duratio
 
 /// The API over one limiter.
 pub struct Api<S> {
-    service: CheckService<S>,
-    schema: Arc<Schema>,
+    services: Services<S>,
+    schema: Schema,
     style: HeaderStyle,
     max_body_bytes: usize,
     sites: Sites,
 }
 
-/// Returns the messages of the API and of the operators' API.
+/// Returns the routes of the API and of the operators' API. A body has at most `max_body_bytes`; in browsers only pages
+/// of `sites` may call.
 ///
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
-pub fn schema() -> Result<Arc<Schema>, Damaged> {
-    Ok(Arc::new(Schema::new(proto::DESCRIPTORS, MAX_VALUES)?))
-}
-
-/// Returns the routes of the API. A body has at most `max_body_bytes`; in browsers only pages of `sites` may call.
 pub fn routes<S: Store>(
-    service: CheckService<S>,
-    schema: Arc<Schema>,
+    services: Services<S>,
     style: HeaderStyle,
     max_body_bytes: usize,
     sites: Sites,
-) -> Router {
-    let api = Api { service, schema, style, max_body_bytes, sites };
-    let settle = |settling| {
-        post(move |State(api): State<Arc<Api<S>>>, request| settle(api, request, settling)).fallback(not_posted)
+) -> Result<Router, Damaged> {
+    let schema = Schema::new(proto::DESCRIPTORS, MAX_VALUES)?;
+    let api = Api { services, schema, style, max_body_bytes, sites };
+    let handler = |call| match call {
+        Call::Check => post(check::<S>),
+        Call::CheckBatch => post(check_batch::<S>),
+        Call::CheckAll => post(check_all::<S>),
+        Call::Reserve => post(reserve::<S>),
+        _ => post(move |State(api): State<Arc<Api<S>>>, request| answer(api, call, request)),
     };
-    Router::new()
-        .route("/v1/check", post(check::<S>).fallback(not_posted))
-        .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
-        .route("/v1/check_all", post(check_all::<S>).fallback(not_posted))
-        .route("/v1/reserve", post(reserve::<S>).fallback(not_posted))
-        .route("/v1/commit", settle(Settling::Commit))
-        .route("/v1/cancel", settle(Settling::Cancel))
-        .route("/v1/extend", settle(Settling::Extend))
-        .route("/v1/reset", post(reset::<S>).fallback(not_posted))
-        .route("/v1/", any(nowhere))
-        .route("/v1/{*path}", any(nowhere))
-        .with_state(Arc::new(api))
+    let mut routes = Router::new();
+    for (service, others) in
+        [(service::RATE_LIMITER, &["/v1/", "/v1/{*path}"][..]), (service::ADMIN, &["/v1/admin/{*path}"])]
+    {
+        let calls: Vec<_> = Call::over_http(service).collect();
+        let known: Arc<str> = calls.iter().map(|(_, path)| *path).collect::<Vec<_>>().join(", ").into();
+        for (call, path) in calls {
+            routes = routes.route(path, handler(call).fallback(not_posted));
+        }
+        for path in others {
+            let known = Arc::clone(&known);
+            routes = routes.route(path, any(async move || unknown_path(&known)));
+        }
+    }
+    Ok(routes.with_state(Arc::new(api)))
 }
 
 async fn not_posted() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path requires POST")
 }
 
-async fn nowhere() -> Problem {
-    let paths = "/v1/check, /v1/check_batch, /v1/check_all, /v1/reserve, /v1/commit, /v1/cancel, /v1/extend, /v1/reset";
-    Problem::new(StatusCode::NOT_FOUND, format!("unknown path; known are {paths}"))
+fn unknown_path(known: &str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("unknown path; known are {known}"))
 }
 
 async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
-    let handle = api.service.limiter().policy();
+    let handle = api.services.checks.limiter().policy();
     let read = api.schema.read(".weir.v1.CheckRequest", text.as_bytes());
     let bytes = match read {
         Ok(ref bytes) => Ok(&bytes[..]),
         Err(invalid) => Err(invalid),
     };
     let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| Ok(api.answer(answer?, summary_only));
-    let pending = api.service.check(&handle, bytes, Transport::Http, encode);
-    let answer = api.service.answer(&handle, pending, Transport::Http).await;
-    api.service.timed(Transport::Http, since);
+    let pending = api.services.checks.check(&handle, bytes, Transport::Http, encode);
+    let answer = api.services.checks.answer(&handle, pending, Transport::Http).await;
+    api.services.checks.timed(Transport::Http, since);
     answer.map_err(Rejected::from)?
 }
 
@@ -138,10 +137,11 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     if checks.len() > MAX_BATCH {
         return Err(Rejected::from(decode::too_many_checks()).into());
     }
-    let started = batch::start_batch(&api.service, checks.len(), checks.into_iter(), Transport::HttpBatch).await;
+    let started =
+        batch::start_batch(&api.services.checks, checks.len(), checks.into_iter(), Transport::HttpBatch).await;
     drop(text);
     let answers = started.map_err(Rejected::from)?.answers().await;
-    api.service.timed(Transport::HttpBatch, since);
+    api.services.checks.timed(Transport::HttpBatch, since);
     Ok(response(StatusCode::OK, JSON, &api.json(".weir.v1.CheckBatchResponse", &answers)))
 }
 
@@ -165,13 +165,13 @@ async fn check_all<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -
         Err(invalid) => Err(invalid),
     };
     let encode = |all: &AllAnswers<'_>, summary_only: &[bool]| api.all_answers(all, summary_only);
-    let answer = api.service.check_all(messages, Transport::HttpAll, encode).await;
-    api.service.timed(Transport::HttpAll, since);
+    let answer = api.services.checks.check_all(messages, Transport::HttpAll, encode).await;
+    api.services.checks.timed(Transport::HttpAll, since);
     Ok(answer?)
 }
 
 async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
-    let client = client(&mut request);
+    let actor = actor(&mut request);
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let read = api.schema.read(".weir.v1.ReserveRequest", text.as_bytes());
     let message = match read {
@@ -180,39 +180,24 @@ async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request)
     };
     let encode =
         |answer: &Answer<'_>, bytes: BytesMut| api.respond(answer, api.json(".weir.v1.ReserveResponse", &bytes));
-    Ok(reservation::reserve(&api.service, message, &CallContext::new(client.as_ref(), Transport::Http), encode).await?)
+    Ok(reservation::reserve(&api.services.checks, message, &actor, encode).await?)
 }
 
-async fn settle<S: Store>(api: Arc<Api<S>>, mut request: Request, settling: Settling) -> Result<Response, Problem> {
-    let (message, answer) = match settling {
-        Settling::Commit => (".weir.v1.CommitRequest", ".weir.v1.CommitResponse"),
-        Settling::Cancel => (".weir.v1.CancelRequest", ".weir.v1.CancelResponse"),
-        Settling::Extend => (".weir.v1.ExtendRequest", ".weir.v1.ExtendResponse"),
-    };
-    let client = client(&mut request);
-    let message = api.message(request, message).await?;
-    let context = CallContext::new(client.as_ref(), Transport::Http);
-    let settled = reservation::settle(&api.service, settling, &message, &context).await?;
-    Ok(response(StatusCode::OK, JSON, &api.json(answer, &settled)))
-}
-
-async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
-    let actor = actor(&mut request);
-    let message = api.message(request, ".weir.v1.ResetRequest").await?;
-    let done = call::reset(&api.service, message.into(), &actor).await?;
-    Ok(response(StatusCode::OK, JSON, &api.json(".weir.v1.ResetResponse", &done)))
-}
-
-/// Returns the client, if authentication is enabled.
-fn client(request: &mut Request) -> Option<ClientName> {
-    request.extensions_mut().remove()
+/// Serves a call whose answer has no status and headers of its own.
+async fn answer<S: Store>(api: Arc<Api<S>>, call: Call, mut request: Request) -> Result<Response, Problem> {
+    let ([message, answer], actor) = (call.messages(), actor(&mut request));
+    let text = body::read(request, api.max_body_bytes, &api.sites).await?;
+    let bytes = api.schema.read(message, text.as_bytes()).map_err(Rejected::from)?;
+    let answered = api.services.answer(call, bytes.into(), &actor).await?;
+    Ok(response(StatusCode::OK, JSON, &api.json(answer, &answered)))
 }
 
 fn actor(request: &mut Request) -> Actor {
     // Browsers send the origin of the calling page, and the explorer's are the only pages that may call.
     let surface = if request.headers().contains_key(header::ORIGIN) { "explorer" } else { "http" };
     let peer = request.extensions_mut().remove().and_then(|Peer(peer)| peer);
-    Actor { surface, peer, client: client(request).map(|ClientName(name)| name) }
+    let client = request.extensions_mut().remove().map(|ClientName(name)| name);
+    Actor { surface, transport: Transport::Http, peer, client }
 }
 
 /// A refusal: a problem that also has the members of the answer, so that they are in the same place whatever the
@@ -233,12 +218,6 @@ struct Refusal<'a> {
 impl<S: Store> Api<S> {
     fn json<'a>(&'a self, message: &'a str, bytes: &'a [u8]) -> Json<'a> {
         self.schema.json(message, bytes, true)
-    }
-
-    /// Reads the body of a request as JSON, and returns the encoded message.
-    async fn message(&self, request: Request, message: &str) -> Result<Vec<u8>, Problem> {
-        let text = body::read(request, self.max_body_bytes, &self.sites).await?;
-        Ok(self.schema.read(message, text.as_bytes()).map_err(Rejected::from)?)
     }
 
     fn answer(&self, answer: &Answer<'_>, summary_only: bool) -> Response {
