@@ -73,6 +73,15 @@ async fn pages_of_overrides_go_by_pattern_and_hold_each_once() {
         }
         assert_eq!(listed, patterns, "pages of {size}");
     }
+    for (query, expected) in [
+        (json!({ "prefix": ["user", "a"] }), &patterns[2..4]),
+        (json!({ "domain": "", "prefix": ["user"] }), &patterns[1..]),
+        (json!({ "domain": "other" }), &[]),
+    ] {
+        let page = server.ask("POST /v1/admin/list_overrides", None, &query).json();
+        let listed = page["overrides"].as_array().map_or(&[][..], Vec::as_slice);
+        assert!(listed.iter().map(|one| &one["key"]).eq(expected), "{query}: {page}");
+    }
 }
 
 /// Returns the outcome of a call over gRPC and over HTTP.

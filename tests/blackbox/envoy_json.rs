@@ -318,9 +318,11 @@ async fn a_failed_store_gets_500_and_unavailable_over_grpc() {
     let mut redis = Redis::start(Options::socket());
     let policy = format!("on_store_failure: error\n{}", FILE.trim_start());
     let server = Setup::new().shared(&redis).policy(&policy).start();
+    let shadow = Setup::new().shared(&redis).policy(&format!("shadow: true\n{policy}")).start();
     let mut client = client(&server);
     assert_eq!(short(&ask_user(&mut client, "alex")), (200, 2));
     redis.kill();
+    assert_eq!(ask_user(&mut self::client(&shadow), "alex").status, 200, "a shadow domain lets every request pass");
     assert_plain(&ask_user(&mut client, "alex"), 500, "Internal Server Error\n", "without the store");
     let request = RateLimitRequest {
         domain: "shop".to_owned(),

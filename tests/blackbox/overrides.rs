@@ -178,7 +178,9 @@ async fn commands_set_list_and_end() {
     assert_eq!(banned.code, 0, "{}", banned.err);
     let listed = server.run(&["overrides", "user", "mallory"]);
     assert!(listed.out.contains("user / mallory: banned, until it is ended; 127.0.0.1: abuse"), "{}", listed.out);
+    assert_eq!(listed.out.lines().count(), 1, "{}", listed.out);
     assert_eq!(server.run(&["override", "list"]).out.lines().count(), 2);
+    assert_eq!(server.metric("weir_overrides"), 2.0);
     assert_eq!(server.run(&["unban", "user/mallory"]).code, 0);
     let again = server.run(&["unban", "user/mallory"]);
     assert_eq!((again.code, &*again.out), (1, "there is no override for user / mallory\n"));

@@ -16,7 +16,7 @@ use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 use crate::{
     service::{patient, replicas, runtime, window},
     support::{
-        Server, eventually_async, in_time,
+        Server, eventually, eventually_async, in_time,
         overrides::{end, over, set, try_set},
         requests::{all_pages, check, peek},
         reservations::{HOUR, commit, extend, left, reserve, settled, wanted},
@@ -141,6 +141,9 @@ fn overrides_stay_and_end_in_time_while_the_store_is_away() {
         for service in &services {
             eventually_async("it is in force", async || is_banned(service, "long").await.then_some(())).await;
         }
+        let read_at = "weir_override_last_read_timestamp_seconds";
+        let last_read = services[0].metric(read_at);
+        eventually("a further read", || (services[0].metric(read_at) > last_read).then_some(()));
         redis.pause();
         for service in &services {
             assert!(is_banned(service, "short").await && is_banned(service, "long").await);
@@ -151,6 +154,8 @@ fn overrides_stay_and_end_in_time_while_the_store_is_away() {
         for service in &services {
             eventually_async("it has ended", async || (!is_banned(service, "short").await).then_some(())).await;
             assert!(is_banned(service, "long").await);
+            service.wait_for_log("overrides cannot be read: those known stay in force until their end");
+            assert!(service.metric("weir_override_read_failures_total") >= 1.0);
         }
         redis.resume();
         eventually_async("the first replica to notice its end has logged it", async || {

@@ -342,8 +342,16 @@ mod tests {
 
     #[test]
     fn aliases_cannot_repeat_without_bound() {
-        let text = format!("a: &a {}\nb:\n{}", "x".repeat(100_000), "- *a\n".repeat(1_000));
-        assert!(error(&text).2.contains("aliases that repeat"));
+        let long = "x".repeat(100_000);
+        let times = |count, item: &str| format!("[{}]", vec![item; count].join(", "));
+        for text in [
+            format!("a: &a {long}\nb: {}\n", times(1_000, "*a")),
+            // An alias within an anchor, and a long key.
+            format!("a: &a {long}\nb: &b {}\nc: {}\n", times(40, "*a"), times(40, "*b")),
+            format!("a: &a\n  ? {long}\n  : 1\nb: {}\n", times(1_000, "*a")),
+        ] {
+            assert!(error(&text).2.contains("aliases that repeat"));
+        }
     }
 
     #[test]

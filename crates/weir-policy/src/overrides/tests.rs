@@ -239,6 +239,10 @@ fn any_segment_is_every_child_of_the_policy() {
     for (pattern, expected) in [("user/*", 4), ("user/*/trade", 2), ("*/alex", 2), ("user/tom", 1), ("*/*/*/*", 0)] {
         assert_eq!(effects(&policy, &one(pattern, Change::Unlimited)).len(), expected, "{pattern}");
     }
+    let limits = (1..=16).map(|burst| format!("[{burst}, 1, 60]")).collect::<Vec<_>>().join(", ");
+    let policy = ["a", "b", "c"].map(|name| format!("{name}: {{ limits: [{limits}] }}")).join(", ");
+    let policy = crate::parse(&format!("schema: {{ {policy} }}"), &crate::Rules::default()).unwrap();
+    assert_eq!(effects(&policy, &one("", Change::Unlimited)).len(), MAX_EFFECTS);
 }
 
 #[test]
@@ -332,7 +336,9 @@ fn bounds_name_the_field() {
     }
     let gcra = "gcra: { burst: 0, count: 1, period: 1s }";
     let never = "limits[1] never applies, since limits[0] is for the same limits: name them";
+    let long = format!("{{ {gcra} }} # {}", "x".repeat(MAX_LIMITS_BYTES));
     for (text, expected) in [
+        (long, "limits can have at most 16384 bytes"),
         (format!("{{ {gcra}, shadow: true }}"), "limits[0] changes parameters alone, not `shadow` or `lease`"),
         (format!("[{{ {gcra} }}, {{ {gcra}, name: a }}]"), never),
         (format!("[{{ {gcra}, name: a }}, {{ {gcra}, name: a }}]"), never),

@@ -15,12 +15,10 @@ impl Pattern {
         let mut parts = self.0.as_bytes().split(|byte| *byte == b'*');
         let Some(mut rest) = parts.next().and_then(|first| segment.strip_prefix(first)) else { return false };
         let Some(last) = parts.next_back() else { return rest.is_empty() };
-        for part in parts {
-            match rest.windows(part.len().max(1)).position(|window| part.is_empty() || window == part) {
-                Some(at) => rest = &rest[at + part.len()..],
-                None if part.is_empty() => {}
-                None => return false,
-            }
+        // A part between two `*` in a row is empty.
+        for part in parts.filter(|part| !part.is_empty()) {
+            let Some(at) = rest.windows(part.len()).position(|window| window == part) else { return false };
+            rest = &rest[at + part.len()..];
         }
         rest.ends_with(last)
     }
