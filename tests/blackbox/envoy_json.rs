@@ -318,7 +318,8 @@ async fn a_failed_store_gets_500_and_unavailable_over_grpc() {
     let mut redis = Redis::start(Options::socket());
     let policy = format!("on_store_failure: error\n{}", FILE.trim_start());
     let server = Setup::new().shared(&redis).policy(&policy).start();
-    let shadow = Setup::new().shared(&redis).policy(&format!("shadow: true\n{policy}")).start();
+    let shadow = "domain: shop\nshadow: true\non_store_failure: error\nschema: { user: { limits: [[0, 1, 60]] } }\n";
+    let shadow = Setup::new().shared(&redis).policy(shadow).start();
     let mut client = client(&server);
     assert_eq!(short(&ask_user(&mut client, "alex")), (200, 2));
     redis.kill();

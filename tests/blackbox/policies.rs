@@ -15,8 +15,8 @@ fn refused(path: &str) -> Run {
 fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
     let deep = format!("schema: {}{{}}{}", "{ a: { children: ".repeat(33), "} }".repeat(33));
     let crowded = format!("schema:\n  a:\n    limits: [{}]\n", vec!["[1, 1, 1]"; 17].join(", "));
-    let long = format!("schema:\n  {}: {{}}\n", "a".repeat(1_025));
-    let long_domain = format!("domain: {}\n", "a".repeat(1_025));
+    let long = format!("schema:\n  ? {}\n  : {{}}\n", "a".repeat(1_025));
+    let long_domain = format!("domain: {}\nschema: {{}}\n", "a".repeat(1_025));
     let cases = [
         ("schema: [", ":2:1: not valid YAML"),
         ("schema:\n  user:\n\tlimits: []\n", ":3:2: not valid YAML"),
@@ -62,7 +62,7 @@ fn invalid_policies_fail_the_start_and_all_errors_have_their_location() {
         ),
         ("charge: some\n", ":1:9: charge must be `all_or_nothing` or `independent`, not `some`"),
         ("anchor: 0\n", ":1:9: anchor must be a number of segments, 1 to 32"),
-        (long.as_str(), ":2:3: a segment must have 1 to 1024 bytes"),
+        (long.as_str(), ":2:5: a segment must have 1 to 1024 bytes"),
         (long_domain.as_str(), ":1:9: domain must be a string of at most 1024 bytes"),
         ("schema:\n  a:\n    limits: { gcra: {} }\n", ":3:13: limits must be a list of limits, each after a `- `"),
         ("schema:\n  a:\n    limits: [{}]\n", ":3:14: a limit needs an algorithm: gcra,"),
