@@ -15,16 +15,12 @@ use weir_client::{Check, Client, Decision, Error, Source};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis, eventually};
 
 use crate::{
+    leases::{TRADE, lasting, left, policy, two},
     service::{patient, runtime, window},
-    support::{
-        Server,
-        requests::{peek, reset},
-        server::Setup,
-    },
+    support::{Server, requests::reset, server::Setup},
 };
 
 const CLIENTS: usize = 8;
-const TRADE: [&str; 3] = ["user", "alex", "trade"];
 /// Longer than a lease lasts.
 const TTL: Duration = Duration::from_millis(300);
 /// Deadline that even a busy machine meets.
@@ -44,14 +40,6 @@ impl Seen {
     fn admitted(&self) -> u64 {
         self.leased.load(Relaxed) + self.asked.load(Relaxed)
     }
-}
-
-fn policy(limit: &str) -> String {
-    format!(
-        "lease: true\nschema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}], children: {{ trade: {{ limits: [{{ {limit} }}] \
-         }} }} }} }} }} }}",
-        window(100_000_000)
-    )
 }
 
 /// Checks trades until `is_over`, then gives back the units left.
@@ -104,15 +92,6 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     eventually(what, || if is_so() { Ok(()) } else { Err("not yet".to_owned()) });
 }
 
-fn left(runtime: &Runtime, service: &Server) -> u64 {
-    let answer = runtime.block_on(async { service.client().await.check(peek(&TRADE)).await });
-    answer.expect("an answer").into_inner().remaining
-}
-
-fn two(url: &str, policy: &str) -> Vec<Server> {
-    (0..2).map(|_| patient(url).policy(policy).start()).collect()
-}
-
 /// Kills clients and a replica while they hold units: the clients never exceed the quota, and no call fails.
 fn never_over_a_quota(url: &str) {
     const QUOTA: u64 = 10_000;
@@ -161,25 +140,20 @@ fn a_rate_is_never_exceeded_by_clients() {
 
 const QUOTA_OF_RETURNS: u64 = 1_000_000;
 
-/// Makes a policy with leases that do not expire during a test, even on a busy machine.
-fn long_policy() -> String {
-    policy(&window(QUOTA_OF_RETURNS)).replace("lease: true", "lease: { ttl: 1m }")
-}
-
 /// Stops the replicas, which give back their own leases, and returns the units left according to a new one.
-fn left_after(runtime: &Runtime, mut services: Vec<Server>, url: &str) -> u64 {
+fn left_after(mut services: [Server; 2], url: &str) -> u64 {
     for service in &mut services {
         if service.lives() {
             service.stop();
         }
     }
-    left(runtime, &patient(url).policy(&long_policy()).start())
+    left(&patient(url).policy(&lasting(&window(QUOTA_OF_RETURNS))).start())
 }
 
 #[test]
 fn clients_that_end_give_back_what_they_hold() {
     let (redis, runtime) = (Redis::start(Options::socket()), runtime());
-    let services = two(&redis.url(), &long_policy());
+    let services = two(&redis.url(), &lasting(&window(QUOTA_OF_RETURNS)));
     let over = Arc::new(AtomicU64::default());
     let has_ended = Arc::clone(&over);
     let is_over = move |_: &Seen| has_ended.load(Relaxed) > 0;
@@ -197,27 +171,27 @@ fn clients_that_end_give_back_what_they_hold() {
     };
     assert_eq!(of("spent"), sum(|seen| seen.leased.load(Relaxed)) as f64);
     assert_eq!((of("granted"), of("burnt")), (of("spent") + of("returned"), 0.0));
-    assert_eq!(left_after(&runtime, services, &redis.url()), QUOTA_OF_RETURNS - sum(Seen::admitted));
+    assert_eq!(left_after(services, &redis.url()), QUOTA_OF_RETURNS - sum(Seen::admitted));
 }
 
 #[test]
 fn clients_lease_units_of_a_memory_store_too() {
-    let (service, runtime) = (Setup::new().policy(&long_policy()).start(), runtime());
+    let (service, runtime) = (Setup::new().policy(&lasting(&window(QUOTA_OF_RETURNS))).start(), runtime());
     let (seen, clients) = start(&runtime, std::slice::from_ref(&service), |seen| seen.leased.load(Relaxed) > 2_000);
     wait(&runtime, clients);
     println!("{seen:?}");
-    assert_eq!(left(&runtime, &service), QUOTA_OF_RETURNS - seen.admitted());
+    assert_eq!(left(&service), QUOTA_OF_RETURNS - seen.admitted());
 }
 
 #[test]
 fn clients_of_a_replica_that_stops_go_on_elsewhere_with_what_they_hold() {
     let (redis, runtime) = (Redis::start(Options::socket()), runtime());
-    let mut services = two(&redis.url(), &long_policy());
+    let mut services = two(&redis.url(), &lasting(&window(QUOTA_OF_RETURNS)));
     let (seen, clients) = start(&runtime, &services, |seen| seen.leased.load(Relaxed) > 4_000);
     wait_until("units are held", || seen.leased.load(Relaxed) > 1_000);
     services[0].stop();
     wait(&runtime, clients);
-    let missing = QUOTA_OF_RETURNS - seen.admitted() - left_after(&runtime, services, &redis.url());
+    let missing = QUOTA_OF_RETURNS - seen.admitted() - left_after(services, &redis.url());
     println!("{seen:?}, {missing} missing");
     // A check in a lease request whose answer is lost is decided again: at most one for each client.
     assert!(missing <= CLIENTS as u64, "{missing} units are lost");

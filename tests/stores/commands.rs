@@ -1,7 +1,5 @@
 //! Commands that Redis receives: a few calls of one script, and nothing else.
 
-use std::collections::BTreeMap;
-
 use futures_util::{StreamExt, stream};
 use weir::proto::CheckRequest;
 use weir_test_redis::{Options, Server};
@@ -53,14 +51,6 @@ async fn ask(service: &Service, checks: usize, key: impl Fn(usize) -> String) {
     futures_util::future::join_all(streams).await;
 }
 
-/// Returns the number of calls of each command since the last CONFIG RESETSTAT.
-fn calls(redis: &Server) -> BTreeMap<String, usize> {
-    let info = redis.cli(&["INFO", "commandstats"]);
-    let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
-    let counted = lines.map(|(command, rest)| (command.to_owned(), rest.split_once(',').expect("more").0));
-    counted.map(|(command, calls)| (command, calls.parse().expect("a number"))).collect()
-}
-
 #[test]
 fn checks_share_script_calls_and_send_no_other_commands() {
     let redis = Server::start(Options::socket());
@@ -73,7 +63,7 @@ fn checks_share_script_calls_and_send_no_other_commands() {
     for (keys, key, shared) in [("one key", one, true), ("many keys", many, false)] {
         redis.cli(&["CONFIG", "RESETSTAT"]);
         runtime.block_on(ask(&service, checks, key));
-        let calls = calls(&redis);
+        let calls = redis.calls();
         let scripts = calls["evalsha"];
         println!("{keys}: {checks} checks, {:.4} calls of the script each; {calls:?}", scripts as f64 / checks as f64);
         assert!(2 * scripts < checks, "{keys}: {scripts} calls for {checks} checks");

@@ -43,7 +43,7 @@ pub struct Seen {
 }
 
 /// A nested policy with leases: users have plenty of units, trades have this limit.
-fn policy(limit: &str) -> String {
+pub fn policy(limit: &str) -> String {
     format!(
         "lease: true\nschema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}], children: {{ trade: {{ limits: [{{ {limit} }}] \
          }} }} }} }} }} }}",
@@ -53,10 +53,10 @@ fn policy(limit: &str) -> String {
 
 /// As [`policy`], with leases that do not expire during a test, even on a busy machine: what they held would be burnt.
 pub fn lasting(limit: &str) -> String {
-    policy(limit).replace("lease: true", "lease: { ttl: 10s }")
+    policy(limit).replace("lease: true", "lease: { ttl: 1m }")
 }
 
-fn two(url: &str, policy: &str) -> [Server; 2] {
+pub fn two(url: &str, policy: &str) -> [Server; 2] {
     [(); 2].map(|()| patient(url).policy(policy).start())
 }
 
@@ -207,7 +207,7 @@ fn shown(service: &Server) -> Vec<Vec<Value>> {
 #[test]
 fn the_explorer_shows_which_replicas_lease_how_much() {
     let redis = Redis::start(Options::socket());
-    let policy = policy(&window(1_000_000)).replace("lease: true", "lease: { ttl: 1m }");
+    let policy = lasting(&window(1_000_000));
     let [one, mut other] =
         [(); 2].map(|()| patient(&redis.url()).policy(&policy).env("WEIR_HTTP__UI__ENABLED", "true").start());
     for service in [&one, &other] {
@@ -251,7 +251,7 @@ fn a_reset_keeps_what_is_held_charged() {
 #[test]
 fn a_cancelled_check_does_not_keep_its_key_from_being_leased() {
     let redis = Redis::start(Options::socket());
-    let policy = policy(&window(1_000_000)).replace("lease: true", "lease: { ttl: 1m }");
+    let policy = lasting(&window(1_000_000));
     let service = patient(&redis.url()).policy(&policy).start();
     let runtime = runtime();
     redis.pause();

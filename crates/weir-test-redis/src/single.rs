@@ -1,6 +1,7 @@
 //! A single server.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, OpenOptions},
     path::{Path, PathBuf},
 };
@@ -263,6 +264,14 @@ impl Server {
         let info = self.try_cli(&["INFO", "everything"])?;
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         Ok(value.unwrap_or_default().trim().to_owned())
+    }
+
+    /// Returns the number of calls of each command since the last `CONFIG RESETSTAT`.
+    pub fn calls(&self) -> BTreeMap<String, usize> {
+        let info = self.cli(&["INFO", "commandstats"]);
+        let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+        let counted = lines.map(|(command, rest)| (command.to_owned(), rest.split_once(',').expect("more").0));
+        counted.map(|(command, calls)| (command, calls.parse().expect("a number"))).collect()
     }
 
     /// Returns its log.

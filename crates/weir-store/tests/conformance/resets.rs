@@ -61,7 +61,7 @@ impl Scene {
 }
 
 /// Waits until the server has served this many pages.
-pub async fn pages_served(server: &Server, number: u64) {
+pub async fn pages_served(server: &Server, number: usize) {
     let until = Instant::now() + Duration::from_secs(60);
     while pages(server) < number {
         assert!(Instant::now() < until, "not {number} pages");
@@ -70,16 +70,8 @@ pub async fn pages_served(server: &Server, number: u64) {
 }
 
 /// Returns the number of `HSCAN` commands that the server has served.
-pub fn pages(server: &Server) -> u64 {
-    calls(server, "hscan")
-}
-
-fn calls(server: &Server, command: &str) -> u64 {
-    let Reply::BulkString(stats) = server.command(&["INFO", "commandstats"]) else { panic!("no text") };
-    let stats = String::from_utf8(stats).expect("a text");
-    let command = format!("cmdstat_{command}:calls=");
-    let calls = stats.lines().find_map(|line| line.strip_prefix(&*command)?.split(',').next());
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
+pub fn pages(server: &Server) -> usize {
+    server.calls().get("hscan").copied().unwrap_or_default()
 }
 
 #[tokio::test]
@@ -109,7 +101,7 @@ async fn a_call_of_a_reset_reads_a_bounded_number_of_bytes() {
     // 300 states of 27 KB, of which a call reads at most 131,072 bytes and a page of about ten more.
     scene.fill(&server, 300, 3_000);
     let done = store.reset(&scene.key, ANCHOR, true, START).await;
-    let calls = calls(&server, "evalsha");
+    let calls = server.calls()["evalsha"];
     assert!(done.removed && store.fields().is_empty() && calls >= 15, "{done:?} in {calls} calls");
 }
 

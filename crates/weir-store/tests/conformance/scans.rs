@@ -95,7 +95,7 @@ async fn documents_are_read_completely_or_not_at_all_while_their_slot_moves() {
         let move_after_two_pages = async {
             pages_served(&cluster.nodes[owner], 2).await;
             let before = pages(&cluster.nodes[owner]);
-            migration.move_some("1") == 1 && before < (DOCUMENTS / 1_000) as u64
+            migration.move_some("1") == 1 && before < DOCUMENTS / 1_000
         };
         let (read, moved) = tokio::join!(documents.changes(Some(ChangeId::default())), move_after_two_pages);
         migration.finish();

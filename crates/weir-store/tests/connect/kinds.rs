@@ -12,7 +12,7 @@ use weir_store::{
     redis::{connector::Purpose, settings::RedisSettings},
 };
 
-use crate::server::{Server, TIMEOUT, ask, connect, connector, free_port, patient, refused};
+use crate::server::{Server, TIMEOUT, ask, connect, connector, eventually, free_port, patient, refused};
 
 #[tokio::test]
 async fn tcp_connects_by_host_name_and_by_ip_address() {
@@ -41,11 +41,7 @@ async fn cluster_nodes_require_a_cluster_url_and_vice_versa() {
     let none = refused(&url, &patient()).await;
     assert_eq!(none.error_code(), Some(ErrorCode::ClusterDown), "{none}");
     node.run("CLUSTER ADDSLOTSRANGE 0 16383");
-    let begun = Instant::now();
-    while connect(&url, &patient()).await.is_err() {
-        assert!(begun.elapsed() < TIMEOUT, "it serves all slots");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually("it serves all slots", async || connect(&url, &patient()).await.is_ok()).await;
     let failure = refused(&format!("redis-cluster://127.0.0.1:{}", alone.port), &patient()).await;
     assert!(failure.to_string().contains("is not part of a Cluster; use redis://"), "{failure}");
 }
@@ -57,12 +53,8 @@ async fn a_replica_serves_the_cluster_topology() {
     let replica = Server::node();
     replica.run(&format!("CLUSTER MEET 127.0.0.1 {master}"));
     let id = node.run("CLUSTER MYID");
-    let begun = Instant::now();
     // The nodes must complete their handshake before they know each other.
-    while replica.try_run(&format!("CLUSTER REPLICATE {id}")).is_err() {
-        assert!(begun.elapsed() < TIMEOUT, "never a replica");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually("it is a replica", async || replica.try_run(&format!("CLUSTER REPLICATE {id}")).is_ok()).await;
     let url = format!("redis-cluster://127.0.0.1:{}", replica.port);
     assert_eq!(refused(&url, &patient()).await.error_code(), Some(ErrorCode::ReadOnly));
     let (connector, address) = connector(&url, &patient());

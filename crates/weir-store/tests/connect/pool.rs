@@ -1,6 +1,6 @@
 //! The connection pool.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_settings::Time;
 use weir_store::{
@@ -10,7 +10,7 @@ use weir_store::{
 
 use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
 
-use crate::server::{Server, TIMEOUT, ask, patient, pool, text};
+use crate::server::{Server, ask, eventually, patient, pool, text};
 
 async fn id(connection: &MultiplexedConnection) -> i64 {
     match ask(connection, "CLIENT ID").await {
@@ -21,24 +21,16 @@ async fn id(connection: &MultiplexedConnection) -> i64 {
 
 /// Waits until the connection has noticed that it was closed.
 async fn ended(connection: &Pooled) {
-    let begun = Instant::now();
-    while connection.is_usable() {
-        assert!(begun.elapsed() < TIMEOUT, "the end is never noticed");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually("the end is noticed", async || !connection.is_usable()).await;
 }
 
 /// Returns the number of calls of each command, without those of the script and of this test.
 fn commands(server: &Server) -> Vec<(String, usize)> {
     const OF_THE_SCRIPT: [&str; 7] = ["time", "hmget", "hset", "pttl", "pexpire", "hrandfield", "hdel"];
     const OF_THE_TEST: [&str; 4] = ["auth", "client|id", "client|setinfo", "config|resetstat"];
-    let stats = server.run("INFO commandstats");
-    let lines = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
-    let counted = lines.map(|(name, rest)| (name, rest.split_once(',').expect("more").0.parse().expect("a number")));
-    let commands_run = counted.filter(|(name, _)| !OF_THE_SCRIPT.contains(name) && !OF_THE_TEST.contains(name));
-    let mut commands_run: Vec<_> = commands_run.map(|(name, calls)| (name.to_owned(), calls)).collect();
-    commands_run.sort_unstable();
-    commands_run
+    let mut calls = server.calls();
+    calls.retain(|name, _| !OF_THE_SCRIPT.contains(&&**name) && !OF_THE_TEST.contains(&&**name));
+    calls.into_iter().collect()
 }
 
 #[tokio::test]
@@ -103,10 +95,7 @@ async fn a_connection_with_an_abandoned_reply_is_closed() {
     connection.discard();
     assert_eq!(pool.sizes(), (0, 0));
     assert_ne!(id(&pool.get().await.expect("another connection")).await, first);
-    let begun = Instant::now();
-    while server.run("CLIENT LIST").contains(&format!("id={first} ")) {
-        assert!(begun.elapsed() < TIMEOUT, "it stays open");
-    }
+    eventually("it is closed", async || !server.run("CLIENT LIST").contains(&format!("id={first} "))).await;
 }
 
 #[tokio::test]
@@ -115,12 +104,10 @@ async fn a_lost_reply_is_not_reported_as_unsent() {
     let connection = pool(&server.url(""), &patient(), 1).get().await.expect("a connection");
     let own = id(&connection).await;
     let waiting = tokio::spawn(async move { ask(&connection, "BLPOP nothing 0").await });
-    let begun = Instant::now();
     let admin = server.admin().await;
     // The command must be blocked before its connection is killed.
-    while !text(ask(&admin, "INFO clients").await.expect("an answer")).contains("blocked_clients:1") {
-        assert!(begun.elapsed() < TIMEOUT, "never blocked");
-    }
+    let clients = async || text(ask(&admin, "INFO clients").await.expect("an answer"));
+    eventually("it is blocked", async || clients().await.contains("blocked_clients:1")).await;
     ask(&admin, &format!("CLIENT KILL ID {own}")).await.expect("killed");
     let failure = waiting.await.expect("no panic").expect_err("no reply");
     assert!(matches!(failure, Failure::Lost(_)) && !failure.may_be_sent_again(), "{failure}");

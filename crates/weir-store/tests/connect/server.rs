@@ -1,6 +1,11 @@
 //! Servers, and connections to them as opened by the store.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use weir_settings::Time;
 use weir_store::{
@@ -90,9 +95,23 @@ impl Server {
         self.redis.cli(&command.split(' ').collect::<Vec<_>>())
     }
 
+    /// Returns the number of calls of each command.
+    pub fn calls(&self) -> BTreeMap<String, usize> {
+        self.redis.calls()
+    }
+
     /// Runs a command that may fail.
     pub fn try_run(&self, command: &str) -> Result<String, String> {
         self.redis.try_cli(&command.split(' ').collect::<Vec<_>>())
+    }
+}
+
+/// Polls until the condition holds.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

@@ -1,17 +1,13 @@
 //! TLS to Redis: trusted certificates, and client certificates.
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{fs, path::PathBuf};
 
 use weir_store::redis::settings::{RedisSettings, TlsSettings};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
-use crate::server::{Server, TIMEOUT, TlsFiles, ask, connect, patient, pool, refused};
+use crate::server::{Server, TlsFiles, ask, connect, eventually, patient, pool, refused};
 
 /// A certificate authority, with a directory for its certificates.
 struct Authority {
@@ -91,15 +87,6 @@ impl SelfSigned {
 
     fn trusted(&self) -> TlsSettings {
         TlsSettings { ca: self.dir.path().join("cert.pem"), ..TlsSettings::default() }
-    }
-}
-
-/// Polls until the condition holds.
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so().await {
-        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
