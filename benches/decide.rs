@@ -36,7 +36,7 @@ use weir::{
     limiter::{Limiter, Request},
     proto::CheckRequest,
     telemetry::Metrics,
-    transport::{check_service::CheckService, decode, grpc, message::CheckMessage},
+    transport::{api, check_service::CheckService, decode, message::CheckMessage},
 };
 
 #[global_allocator]
@@ -218,7 +218,7 @@ fn call(bencher: Bencher, case: &Case) {
 }
 
 fn answer(checks: &CheckService<MemoryStore<SystemClock>>, message: &Bytes) {
-    let answer = grpc::call::check(checks, message.clone()).now_or_never();
+    let answer = api::call::check(checks, message.clone()).now_or_never();
     assert!(black_box(answer).is_some_and(|answer| answer.is_ok()));
 }
 

@@ -18,7 +18,7 @@ use weir::{
     limiter::Limiter,
     proto::CheckRequest,
     telemetry::Metrics,
-    transport::{check_service::CheckService, grpc},
+    transport::{api, check_service::CheckService, grpc},
 };
 
 /// Four limits, two of them on one node, found by name and by `*`, one of them under a factor.
@@ -73,7 +73,7 @@ fn a_grpc_check_allocates_only_its_response() {
     for (segments, asked) in [(&["user", "alex", "trade", "metals"][..], 4), (&["user", "alex"], 2)] {
         let key = segments.iter().map(|segment| (*segment).to_owned()).collect();
         let message = Bytes::from(CheckRequest { key, ..Default::default() }.encode_to_vec());
-        let check = || grpc::call::check(&checks, message.clone()).now_or_never().is_some_and(|answer| answer.is_ok());
+        let check = || api::call::check(&checks, message.clone()).now_or_never().is_some_and(|answer| answer.is_ok());
         // The first checks create the states and thread-local data.
         assert!(check() && check(), "{asked} levels");
         let counted = measure(|| assert!(check()));

@@ -19,6 +19,19 @@ const FLOORS: &[&[&str]] = &[
     &["cli"],
 ];
 
+/// The layers of `src/transport`, by the same rule.
+const TRANSPORT_FLOORS: &[&[&str]] = &[
+    &["calls", "status", "audit", "authentication", "observer", "digest", "fields", "headers", "decision_json"],
+    &["message", "routes", "incomplete_calls"],
+    &["guard", "hold", "idempotency", "limit_spec"],
+    &["decode"],
+    &["check_service", "json", "admin"],
+    &["api", "rlqs"],
+    &["http"],
+    &["rls"],
+    &["grpc", "http_routes"],
+];
+
 /// Whether a module may use the generated messages.
 fn may_use_messages(module: &str) -> bool {
     matches!(module, "transport" | "cli")
@@ -58,8 +71,8 @@ fn module_of(file: &str) -> &str {
     file.split('/').next().expect("a name").trim_end_matches(".rs")
 }
 
-fn floor(module: &str) -> Option<usize> {
-    FLOORS.iter().position(|floor| floor.contains(&module))
+fn floor(floors: &[&[&str]], module: &str) -> Option<usize> {
+    floors.iter().position(|floor| floor.contains(&module))
 }
 
 /// Removes comments and string literals from code.
@@ -93,12 +106,12 @@ fn end_of_text(rest: &str) -> usize {
     (at + 1).min(bytes.len())
 }
 
-/// Returns the modules of this crate that a file names after `crate::`, one by one or in braces.
-fn used(code: &str) -> BTreeSet<String> {
+/// Returns the names that a file has after a parent such as `crate::`, one by one or in braces.
+fn used(code: &str, parent: &str) -> BTreeSet<String> {
     let code = bare(code);
     let mut used = BTreeSet::new();
-    for (at, _) in code.match_indices("crate::") {
-        let rest = &code[at + "crate::".len()..];
+    for (at, _) in code.match_indices(parent) {
+        let rest = &code[at + parent.len()..];
         match rest.strip_prefix('{') {
             Some(group) => used.extend(heads(group)),
             None => used.extend(name(rest)),
@@ -132,17 +145,31 @@ fn name(path: &str) -> Option<String> {
     (end > 0).then(|| path[..end].to_owned())
 }
 
+/// Returns the modules of `src/transport` that one of its files names.
+fn used_in_transport(file: &str, code: &str) -> BTreeSet<String> {
+    let mut used_names = used(code, "transport::");
+    if !file.trim_end_matches("/mod.rs").contains('/') {
+        used_names.extend(used(code, "super::"));
+    }
+    used_names.retain(|name| floor(TRANSPORT_FLOORS, name).is_some());
+    used_names
+}
+
 /// Returns the reason why this file must not use that module; `None` if it may.
 fn objection(file: &str, other: &str) -> Option<&'static str> {
     let module = module_of(file);
-    if module == other {
-        return None;
-    }
     if other == "proto" {
         return (!may_use_messages(module)).then_some("the messages are not for this floor");
     }
-    let Some(own) = floor(module) else { return Some("the module has no floor; give it one in this test") };
-    match floor(other) {
+    objection_by(FLOORS, module, other)
+}
+
+fn objection_by(floors: &[&[&str]], module: &str, other: &str) -> Option<&'static str> {
+    if module == other {
+        return None;
+    }
+    let Some(own) = floor(floors, module) else { return Some("the module has no floor; give it one in this test") };
+    match floor(floors, other) {
         None => Some("what is used has no floor; give it one in this test"),
         Some(below) if below < own => None,
         Some(same) if same == own => Some("siblings do not see each other"),
@@ -157,8 +184,28 @@ fn imports_only_go_to_lower_layers() {
         if matches!(file.as_str(), "lib.rs" | "main.rs") {
             continue;
         }
-        for other in used(&code) {
+        for other in used(&code, "crate::") {
             wrong.extend(objection(&file, &other).map(|why| format!("src/{file} uses crate::{other}: {why}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn imports_within_transport_only_go_to_lower_layers() {
+    let mut wrong = Vec::new();
+    for (file, code) in sources(&src().join("transport"), "rs") {
+        // A test may use any module.
+        if file == "mod.rs" || file.ends_with("tests.rs") {
+            continue;
+        }
+        let module = module_of(&file);
+        if floor(TRANSPORT_FLOORS, module).is_none() {
+            wrong.push(format!("src/transport/{file} has no floor; give it one in this test"));
+        }
+        for other in used_in_transport(&file, &code) {
+            let why = objection_by(TRANSPORT_FLOORS, module, &other);
+            wrong.extend(why.map(|why| format!("src/transport/{file} uses transport::{other}: {why}")));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -168,7 +215,7 @@ fn imports_only_go_to_lower_layers() {
 fn lib_lists_the_modules_from_the_lowest_layer_up() {
     let lib = bare(&fs::read_to_string(src().join("lib.rs")).expect("lib.rs"));
     let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-    let floors: Vec<_> = modules.map(|module| (floor(module), module)).collect();
+    let floors: Vec<_> = modules.map(|module| (floor(FLOORS, module), module)).collect();
     assert!(
         floors.iter().all(|(floor, _)| floor.is_some()) && floors.is_sorted_by_key(|(floor, _)| *floor),
         "{floors:?}"
@@ -222,7 +269,11 @@ fn imports_are_parsed_from_use_and_paths() {
         fn j() -> crate::k::L { "crate::text \" crate::more"; '"'; crate::m::n() }
     "#;
     let expected = ["a", "e", "f", "h", "k", "m"].map(str::to_owned);
-    assert_eq!(used(code), BTreeSet::from(expected));
+    assert_eq!(used(code, "crate::"), BTreeSet::from(expected));
+    let code = "use super::{api::{answer, batch}, Named}; use crate::{a, transport::{http::Sites, rls}};";
+    let modules = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(used_in_transport("grpc/mod.rs", code), modules(&["api", "http", "rls"]));
+    assert_eq!(used_in_transport("grpc/stream.rs", code), modules(&["http", "rls"]));
 }
 
 #[test]
@@ -237,6 +288,7 @@ fn forbidden_imports_are_detected() {
     ] {
         assert!(objection(file, other).is_some(), "{file} may use {other}");
     }
+    assert!(objection_by(TRANSPORT_FLOORS, "api", "grpc").is_some());
     for (file, other) in [("limiter/mod.rs", "telemetry"), ("transport/grpc.rs", "proto"), ("cli/mod.rs", "app")] {
         assert_eq!(objection(file, other), None, "{file} must not use {other}");
     }

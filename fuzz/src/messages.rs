@@ -10,8 +10,8 @@ use weir::{
         CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, LimitSpec, ResetRequest, ResetResponse,
     },
     transport::{
+        api::{batch, call},
         fields::{Fields, Value},
-        grpc::{batch, call},
         message::{self, CheckMessage, MAX_FIELDS},
     },
 };

@@ -5,8 +5,8 @@ use prost::Message;
 use weir::{
     proto::{CancelResponse, CommitRequest, CommitResponse, ExtendResponse, ReserveRequest, ReserveResponse},
     transport::{
+        api::reservation,
         fields::{Fields, Value},
-        grpc::reservation,
         message::{CheckMessage, MAX_FIELDS, read_with_check},
     },
 };

@@ -1,7 +1,6 @@
 //! The HTTP port.
 
 use std::{
-    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -22,6 +21,7 @@ use super::{
     calls::Call,
     guard::Routes,
     http::{
+        Peer,
         body::{self, TooLarge},
         problem::Problem,
     },
@@ -39,10 +39,6 @@ pub struct HttpRoutes {
     rejected: Arc<ConnectionCalls>,
     too_large: Counter,
 }
-
-/// The client's address, as a request extension; `None` for a unix socket.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub Option<SocketAddr>);
 
 impl HttpRoutes {
     /// Returns the port with these routes, whose requests have bodies of at most `max_body_bytes`.

@@ -1,8 +1,9 @@
-//! Decodes the messages of clients. Bounds are enforced before memory is allocated for the bytes. A check borrows from
+//! Decodes the messages of clients, and encodes those of other answers than decisions. Bounds are enforced before memory is allocated for the bytes. A check borrows from
 //! its bytes, so that decoding one allocates nothing; around it, as in Reserve and Lease, prost decodes.
 
 use std::borrow::Cow;
 
+use bytes::BytesMut;
 use prost::Message;
 use prost_types::Duration;
 use smallvec::SmallVec;
@@ -32,6 +33,9 @@ mod field {
 
 /// The field number of the checks of `CheckBatchRequest`, and of the check of other messages.
 const CHECKS: u32 = 1;
+
+/// Initial buffer for an answer, enough for two levels.
+pub const USUAL_ANSWER: usize = 256;
 
 /// The error for a message that cannot be decoded.
 pub const UNREADABLE: &str = "the message is malformed or has too many fields";
@@ -179,6 +183,14 @@ pub fn read_with_check<M: Message + Default>(bytes: &[u8]) -> Result<(CheckMessa
     let mut checks = batch(bytes)?;
     let check = CheckMessage::read(checks.next().unwrap_or_default())?;
     if checks.next().is_some() { Err(unreadable()) } else { Ok((check, read(bytes)?)) }
+}
+
+/// Encodes a message.
+pub fn encoded(message: &impl Message) -> BytesMut {
+    let mut out = BytesMut::with_capacity(USUAL_ANSWER);
+    // It fails only without room, and the buffer grows.
+    let _ = message.encode(&mut out);
+    out
 }
 
 #[cfg(test)]

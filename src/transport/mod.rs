@@ -30,4 +30,4 @@ pub mod status;
 
 pub use authentication::Authentication;
 pub use guard::{Guarded, Unauthenticated};
-pub use http_routes::{HttpRoutes, Peer};
+pub use http_routes::HttpRoutes;

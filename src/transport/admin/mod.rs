@@ -17,7 +17,12 @@ use weir_core::domain::Key;
 use weir_store::AnyStore;
 use weir_telemetry::LogLimit;
 
-use super::{audit::Actor, calls::Call, grpc::call::encoded, message, status::Rejected};
+use super::{
+    audit::Actor,
+    calls::Call,
+    message::{self, encoded},
+    status::Rejected,
+};
 use crate::{
     limiter::{Invalid, Limiter},
     overrides::OverrideService,

@@ -15,10 +15,10 @@ use tower::service_fn;
 use weir_server::Permit;
 
 use super::{
-    call, codec,
+    codec,
     termination::{Side, TerminatedBody, Termination},
 };
-use crate::transport::{calls::service, incomplete_calls::RequestBody};
+use crate::transport::{calls::service, incomplete_calls::RequestBody, message::encoded};
 
 /// Maximum message size: the name of a service, and some room.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
@@ -63,7 +63,7 @@ impl Health {
     /// # Errors
     /// NOT_FOUND for an unknown service, INVALID_ARGUMENT for bytes that are not a message.
     pub(super) async fn check(&self, message: Bytes) -> Result<BytesMut, Status> {
-        Ok(call::encoded(self.0.check(read(message)?).await?.get_ref()))
+        Ok(encoded(self.0.check(read(message)?).await?.get_ref()))
     }
 
     /// Serves `Watch` until `termination`, and holds its permit until then.
@@ -75,7 +75,7 @@ impl Health {
     ) -> Response<Body> {
         let watch = service_fn(|request: tonic::Request<Bytes>| async {
             let statuses = self.0.watch(read(request.into_inner())?).await?.into_inner();
-            Ok(tonic::Response::new(statuses.map(|status| Ok(call::encoded(&status?)))))
+            Ok(tonic::Response::new(statuses.map(|status| Ok(encoded(&status?)))))
         });
         let response = codec::unary(MAX_MESSAGE_BYTES).server_streaming(watch, request).await;
         response.map(|body| Body::new(TerminatedBody::new(body, termination, Side::Answer).holding(permit)))

@@ -12,14 +12,14 @@ use weir_core::{
 use weir_server::Permit;
 use weir_store::Store;
 
-use super::{answer, call::encoded};
 use crate::{
     proto::{CheckResponse, LeaseGrant, LeaseRequest, LeaseResponse, LeaseTerms},
     transport::{
+        api::answer,
         audit::Actor,
         check_service::{CheckService, LeaseAnswer, PendingAnswer},
         fields::put_bytes,
-        message::read_with_check,
+        message::{encoded, read_with_check},
     },
 };
 

@@ -1,10 +1,7 @@
-//! The gRPC port, served by tonic. The calls that decide (`codec`, `call`, `batch`, `stream`) and health checks
+//! The gRPC port, served by tonic. The calls (`codec`, `stream`, [`api`](super::api)) and health checks
 //! (`health`) pass through its server as encoded messages; reflection is tonic's own (`reflection`). Calls whose message
 //! has not arrived are bounded ([`incomplete_calls`](super::incomplete_calls)), and so are unread answers (`streaming`).
 
-pub mod answer;
-pub mod batch;
-pub mod call;
 pub mod codec;
 mod deadline;
 mod health;
@@ -12,7 +9,6 @@ mod lease;
 mod messages;
 mod quota_stream;
 mod reflection;
-pub mod reservation;
 mod settings;
 mod stream;
 mod streaming;
@@ -46,6 +42,7 @@ use super::{
     authentication::ClientName,
     calls::Call,
     incomplete_calls::{ConnectionCalls, Expected, IncompleteCalls},
+    message::encoded,
     rlqs::Quotas,
     rls::{EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, Target, path},
@@ -196,7 +193,7 @@ impl<S: Store> Calls<S> {
 
     async fn should_rate_limit(&self, message: Bytes) -> Result<BytesMut, Status> {
         let request = RateLimitRequest::read(&message).inspect_err(|_| self.port.rls.unreadable())?;
-        Ok(call::encoded(&self.port.rls.answer(&request).await?))
+        Ok(encoded(&self.port.rls.answer(&request).await?))
     }
 }
 

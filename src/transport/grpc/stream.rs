@@ -18,10 +18,11 @@ use tonic::Status;
 use weir_server::{Connected, Permit};
 use weir_store::Store;
 
-use super::{answer, batch, codec::FRAME_BYTES, deadline::Deadline, messages::Messages, waiting::WaitingAnswers};
+use super::{codec::FRAME_BYTES, deadline::Deadline, messages::Messages, waiting::WaitingAnswers};
 use crate::{
     telemetry::Transport,
     transport::{
+        api::{answer, batch},
         check_service::{CheckService, PendingAnswer},
         incomplete_calls::PREFIX_BYTES,
         status::Rejected,

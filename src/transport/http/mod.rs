@@ -7,6 +7,7 @@ mod settings;
 pub mod site;
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
@@ -27,13 +28,11 @@ use weir_store::Store;
 use weir_telemetry::LogLimit;
 
 use super::{
-    Peer,
-    api::Services,
+    api::{Services, answer, batch, reservation},
     audit::Actor,
     authentication::ClientName,
     calls::{Call, service},
     decode::{self, MAX_BATCH},
-    grpc::{answer, batch, reservation},
     headers::{self, HeaderStyle, Quota},
     json::{Damaged, Json, Schema},
     message::{CheckMessage, read_with_check},
@@ -56,6 +55,10 @@ const MAX_VALUES: usize = 512;
 
 /// Limits the log lines about answers that cannot be written to one a minute.
 static UNWRITABLE: LazyLock<LogLimit> = LazyLock::new(|| LogLimit::every(Duration::from_secs(60)));
+
+/// The client's address, as a request extension; `None` for a unix socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub Option<SocketAddr>);
 
 /// The API over one limiter.
 pub struct Api<S> {

@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 use weir_server::{Overload, Permit};
 use weir_store::Store;
 
-use super::{answer, call::USUAL_ANSWER};
+use super::answer;
 use crate::{
     limiter::{AllAnswers, CheckAll, Invalid, PolicyHandle, check_all::MAX_TOGETHER},
     telemetry::Transport,
@@ -17,7 +17,7 @@ use crate::{
         check_service::{CheckService, PendingAnswer},
         decode::{self, MAX_BATCH},
         fields::put_bytes,
-        message::{self, CheckMessage},
+        message::{self, CheckMessage, USUAL_ANSWER},
         status::Rejected,
     },
 };

@@ -6,7 +6,7 @@ use bytes::{BufMut, BytesMut};
 use weir_core::{algorithm::message::duration, domain::Micros};
 use weir_store::Store;
 
-use super::{answer, call::encoded};
+use super::answer;
 use crate::{
     limiter::{Answer, Invalid, Settle},
     proto::{
@@ -18,7 +18,7 @@ use crate::{
         check_service::{CheckService, Settlement},
         decode,
         fields::put_bytes,
-        message::{self, CheckMessage},
+        message::{self, CheckMessage, encoded},
         status::Rejected,
     },
 };

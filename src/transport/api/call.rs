@@ -11,11 +11,14 @@ use crate::{
     limiter::{Answer, Request},
     proto::{KeyPattern, ResetRequest, ResetResponse, SuggestRequest, SuggestResponse},
     telemetry::Transport,
-    transport::{audit::Actor, check_service::CheckService, decode, message, status::Rejected},
+    transport::{
+        audit::Actor,
+        check_service::CheckService,
+        decode,
+        message::{self, USUAL_ANSWER, encoded},
+        status::Rejected,
+    },
 };
-
-/// Initial buffer for an answer, enough for two levels.
-pub(super) const USUAL_ANSWER: usize = 256;
 
 /// Serves `Check`.
 ///
@@ -68,12 +71,4 @@ pub fn suggest<S: Store>(service: &CheckService<S>, message: &[u8]) -> Result<By
         }
     };
     Ok(encoded(&answer))
-}
-
-/// Encodes a message.
-pub fn encoded(message: &impl prost::Message) -> BytesMut {
-    let mut out = BytesMut::with_capacity(USUAL_ANSWER);
-    // It fails only without room, and the buffer grows.
-    let _ = message.encode(&mut out);
-    out
 }

@@ -1,4 +1,9 @@
-//! The unary calls of `weir.v1`, from the encoded message to the encoded answer.
+//! The calls of `weir.v1`, from the encoded message to the encoded answer, for every surface.
+
+pub mod answer;
+pub mod batch;
+pub mod call;
+pub mod reservation;
 
 use std::sync::Arc;
 
@@ -6,12 +11,7 @@ use bytes::{Bytes, BytesMut};
 use weir_store::Store;
 
 use super::{
-    admin::AdminService,
-    audit::Actor,
-    calls::Call,
-    check_service::CheckService,
-    grpc::{batch, call, reservation},
-    message::read_with_check,
+    admin::AdminService, audit::Actor, calls::Call, check_service::CheckService, message::read_with_check,
     status::Rejected,
 };
 
