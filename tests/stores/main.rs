@@ -14,6 +14,7 @@ mod failover;
 mod floods;
 mod idempotency;
 mod lease_bans;
+mod lease_reloads;
 mod leases;
 mod moving_slots;
 mod outage_charges;

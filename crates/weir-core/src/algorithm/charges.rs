@@ -3,6 +3,22 @@
 use super::{Params, State};
 use crate::domain::{Micros, StepInput};
 
+/// Units to charge, whether they fit or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// All of them.
+    pub units: u64,
+    /// Those that were held: a limit has admitted them, maybe a higher one, so they cut no units charged before.
+    pub held: u64,
+}
+
+impl Spent {
+    /// Returns units that were all held.
+    pub fn held(units: u64) -> Self {
+        Self { units, held: units }
+    }
+}
+
 /// The accuracy of a limit when units of it are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldAccuracy {

@@ -48,3 +48,10 @@ pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {
 pub fn find(name: &str) -> Option<&'static Entry> {
     LIST.iter().find(|entry| entry.name == name)
 }
+
+impl Params {
+    /// Returns the algorithm's position in [`LIST`].
+    pub fn number(&self) -> usize {
+        LIST.iter().position(|entry| entry.name == self.name()).unwrap_or_default()
+    }
+}

@@ -2,6 +2,7 @@
 //! messages, their bounds and defaults, the effect of a factor, the numbers of the Lua half, and the examples.
 
 use super::{
+    Algorithm,
     kinds::{Form, Kind},
     params::{Bounds, FileParams, ParamError},
 };
@@ -142,6 +143,12 @@ macro_rules! message {
     };
 }
 pub(super) use message;
+
+/// Calls [`Algorithm::new`] after checking each parameter separately.
+pub(super) fn checked<A: Algorithm>(fields: A::Fields, bounds: &Bounds) -> Result<A, ParamError> {
+    fields.check(bounds)?;
+    A::new(fields, bounds)
+}
 
 /// Returns the text of an example without quotes, which it has if Rust would parse it as several tokens.
 pub(super) const fn unquoted(text: &'static str) -> &'static str {

@@ -25,10 +25,10 @@ mod tat;
 
 use crate::domain::{Decision, Micros, StepInput};
 pub use aligned::EDGES;
-pub use charges::{HoldAccuracy, UndoRule};
+pub use charges::{HoldAccuracy, Spent, UndoRule};
 pub use entry::{Entry, LUA_PRELUDE, find, rates};
-use fields::FieldSet;
 pub use fields::Parameter;
+use fields::{FieldSet, checked};
 pub use kinds::{Form, OnCheck};
 #[cfg(feature = "proto")]
 use message::messages;
@@ -79,11 +79,17 @@ pub trait Algorithm: Sized {
         Err("it has no rule for units whose time of spending is reported later")
     }
 
-    /// Returns the state with `units` charged now, whether they fit or not; `None` if that changes nothing. Only for
+    /// Returns the state with units charged now, whether they fit or not; `None` if that changes nothing. Only for
     /// limits that are [`Algorithm::holdable`], with two guarantees: a charge made later counts for at least as long,
     /// and a state that is at least as high as another remains so after the same charge or the same time.
-    fn charge(&self, _state: Option<&Self::State>, _units: u64, _now: Micros, _phase: Micros) -> Option<Self::State> {
+    fn charge(&self, _state: Option<&Self::State>, _spent: Spent, _now: Micros, _phase: Micros) -> Option<Self::State> {
         None
+    }
+
+    /// Returns until when a state matters beyond the `reset_after` of this limit's decisions, to other limits; `None` if
+    /// it does not.
+    fn kept_until(&self, state: &Self::State) -> Option<Micros> {
+        state.kept_until()
     }
 
     /// Returns the parameters divided by `factor`, above 0; fractions round up.
@@ -172,12 +178,6 @@ pub trait Algorithm: Sized {
     }
 }
 
-/// Calls [`Algorithm::new`] after checking each parameter separately.
-fn checked<A: Algorithm>(fields: A::Fields, bounds: &Bounds) -> Result<A, ParamError> {
-    fields.check(bounds)?;
-    A::new(fields, bounds)
-}
-
 macro_rules! algorithms {
     ($($name:ident: $variant:ident),+ $(,)?) => {
         $(pub mod $name;)+
@@ -237,12 +237,20 @@ macro_rules! algorithms {
             }
 
             /// See [`Algorithm::charge`]. A state of another algorithm counts as none.
-            pub fn charge(&self, state: Option<&State>, units: u64, now: Micros, phase: Micros) -> Option<State> {
+            pub fn charge(&self, state: Option<&State>, spent: Spent, now: Micros, phase: Micros) -> Option<State> {
                 match self {
                     $(Self::$variant(params) => {
                         let state = match state { Some(State::$variant(state)) => Some(state), _ => None };
-                        params.charge(state, units, now, phase).map(State::$variant)
+                        params.charge(state, spent, now, phase).map(State::$variant)
                     })+
+                }
+            }
+
+            /// See [`Algorithm::kept_until`].
+            pub(crate) fn kept_until(&self, state: &State) -> Option<Micros> {
+                match (self, state) {
+                    $((Self::$variant(params), State::$variant(state)) => params.kept_until(state),)+
+                    _ => None,
                 }
             }
 
@@ -332,11 +340,6 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.marks_max(),)+ }
             }
 
-            /// Returns the algorithm's position in [`LIST`].
-            pub fn number(&self) -> usize {
-                LIST.iter().position(|entry| entry.name == self.name()).unwrap_or_default()
-            }
-
             /// See [`Algorithm::lua_params`].
             pub fn lua_params(&self) -> Vec<f64> {
                 match self { $(Self::$variant(params) => params.lua_params(),)+ }
@@ -352,11 +355,6 @@ macro_rules! algorithms {
             /// See [`EncodedState::encode`].
             pub fn encode(&self) -> Vec<f64> {
                 match self { $(Self::$variant(state) => state.encode(),)+ }
-            }
-
-            /// See [`EncodedState::kept_until`].
-            pub(crate) fn kept_until(&self) -> Option<Micros> {
-                match self { $(Self::$variant(state) => state.kept_until(),)+ }
             }
 
             /// See [`EncodedState::decode`]; `None` also for an algorithm that is not in the list.

@@ -1,6 +1,7 @@
--- An exact sliding window, as in sliding.rs: {most, resolution, span, min_interval, charge denied, last mark}.
+-- An exact sliding window, as in sliding.rs: {most, resolution, span, min_interval, charge denied, last mark,
+-- most of any limit}.
 
-local function sliding_step(p, s, now, cost)
+local function sliding_step(p, s, now, cost, held)
   if cost < 0 then
     local left = s and runs_cut(s, -cost)
     local decision = sliding_step(p, left, now, 0)
@@ -29,6 +30,7 @@ local function sliding_step(p, s, now, cost)
   local numbers
   if cost > 0 and (allowed or p[5] == 1) then
     local keep = math.max(most, units)
+    if held then keep = math.max(keep, math.min(units + held, p[7])) end
     local added = math.min(cost, keep)
     local excess = units + added - keep
     if excess >= units then
@@ -62,8 +64,8 @@ local function sliding_step(p, s, now, cost)
   return {allowed and 1 or 0, most, remaining, retry, reset, 0, (not allowed and cost > most) and 1 or 0}, numbers
 end
 
--- Returns the state with `units` charged now, whether they fit or not.
-local function sliding_charge(p, s, now, units)
-  local _, numbers = sliding_step({p[1], p[2], p[3], 0, 1, p[6]}, s, now, units)
+-- Returns the state with `units` charged now, whether they fit or not; `held` of them were held.
+local function sliding_charge(p, s, now, units, held)
+  local _, numbers = sliding_step({p[1], p[2], p[3], 0, 1, p[6], p[7]}, s, now, units, held)
   return numbers
 end

@@ -3,13 +3,17 @@
 //! It is the step of the sliding log, and of sliding buckets, which are a log whose times are rounded down to the
 //! bucket and whose window is longer by one bucket. `sliding.lua` is the same in Lua.
 
-use super::runs::{Runs, View};
+use super::{
+    Spent,
+    runs::{Runs, View},
+};
 use crate::domain::{Decision, Micros, StepInput, time::MAX_MOMENT};
 
 /// A limit as the step sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     limit: u64,
+    max_units: u64,
     resolution: Micros,
     span: Micros,
     min_interval: Micros,
@@ -19,10 +23,10 @@ pub(crate) struct Window {
 
 impl Window {
     /// Creates a window of `limit` units, each of which counts until `span` after the start of its interval of
-    /// `resolution`.
-    pub(crate) fn new(limit: u64, resolution: Micros, span: Micros) -> Self {
+    /// `resolution`. No limit of this algorithm is above `max_units`.
+    pub(crate) fn new(limit: u64, max_units: u64, resolution: Micros, span: Micros) -> Self {
         let last_mark = MAX_MOMENT / resolution;
-        Self { limit, resolution, span, min_interval: 0, charge_denied: false, last_mark }
+        Self { limit, max_units, resolution, span, min_interval: 0, charge_denied: false, last_mark }
     }
 
     /// Sets the minimum interval between requests, and whether refused ones are charged.
@@ -61,16 +65,18 @@ impl Window {
         (decision, next)
     }
 
-    /// Returns the state with `units` charged now, whether they fit or not. Of more than may pass at once the newest
-    /// are kept.
+    /// Returns the state with `units` charged now, whether they fit or not. Of those that were not `held`, only the newest
+    /// that may pass in a window are kept, so an overage does not make a log longer.
     pub(crate) fn charge<const BITS: u32>(
         &self,
         state: Option<&Runs<BITS>>,
-        units: u64,
+        Spent { units, held }: Spent,
         now: Micros,
     ) -> Option<Runs<BITS>> {
         let (view, now) = self.in_view(state, now);
-        (units > 0).then(|| view.with(now / self.resolution, units, self.limit.max(view.units())))
+        let known = view.units();
+        let kept = self.limit.max(known).max(known.saturating_add(held).min(self.max_units));
+        (units > 0).then(|| view.with(now / self.resolution, units, kept))
     }
 
     /// Returns the units that still count, and the time at which they are judged.
@@ -118,8 +124,8 @@ impl Window {
 
     /// Returns the numbers for `sliding.lua`.
     pub(crate) fn lua_params(&self) -> Vec<f64> {
-        let Self { limit, resolution, span, min_interval, charge_denied, last_mark } = *self;
-        [limit as i64, resolution, span, min_interval, charge_denied.into(), last_mark]
+        let Self { limit, max_units, resolution, span, min_interval, charge_denied, last_mark } = *self;
+        [limit as i64, resolution, span, min_interval, charge_denied.into(), last_mark, max_units as i64]
             .map(|number| number as f64)
             .to_vec()
     }

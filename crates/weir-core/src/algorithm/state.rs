@@ -10,8 +10,7 @@ pub trait EncodedState: Sized {
     /// Returns the state that encodes to exactly these numbers; `None` if there is none.
     fn decode(numbers: &[f64]) -> Option<Self>;
 
-    /// Returns until when the state matters beyond the `reset_after` of its limit's decisions, to other limits; `None` if
-    /// it does not.
+    /// See [`Algorithm::kept_until`](super::Algorithm::kept_until), where the state alone says it.
     fn kept_until(&self) -> Option<Micros> {
         None
     }

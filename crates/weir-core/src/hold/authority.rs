@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Grant, Ledger, MAX_HOLDS, Renewal, Settled, ledger::RenewalKind};
 use crate::{
-    algorithm::State,
+    algorithm::{Spent, State},
     domain::{Decision, Micros, StepInput},
     plan::{Decisions, Plan, States, decide, lasts, lifetime},
 };
@@ -33,7 +33,7 @@ pub fn expire(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros) {
         let (mut state, mut is_burnt) = (states.get(index).cloned(), false);
         while let Some(hold) = ledger.take_expired(now) {
             if hold.units > 0 && !hold.id.is_released() {
-                state = charged(plan, index, state, hold.units, hold.deadline);
+                state = charged(plan, index, state, Spent::held(hold.units), hold.deadline);
                 is_burnt = true;
             }
         }
@@ -99,8 +99,8 @@ fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Ren
         let kind = ledger.settle(renewal, now);
         states.put_ledger(index, ledger);
         has_settled |= matches!(kind, RenewalKind::Next { .. });
-        if let RenewalKind::Next { settled: Settled { spent: spent @ 1.., .. }, .. } = kind {
-            let state = charged(plan, index, states.get(index).cloned(), spent, now);
+        if let RenewalKind::Next { settled: Settled { spent: spent @ 1.., .. }, held, .. } = kind {
+            let state = charged(plan, index, states.get(index).cloned(), Spent { units: spent, held }, now);
             put(plan, states, index, state, now);
         }
         first.get_or_insert(kind);
@@ -131,7 +131,7 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
 pub(super) fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, now: Micros) {
     let reset_after = lifetime(plan, states, index, now);
     if let Some(state) = states.get(index).cloned() {
-        let lasts = lasts(&state, reset_after, now);
+        let lasts = lasts(&plan.levels()[index].base(), &state, reset_after, now);
         states.put(index, state, lasts);
     }
     states.keep_ledger(index, reset_after);
@@ -157,13 +157,14 @@ fn is_above(decision: &Decision) -> bool {
     !decision.allowed
 }
 
-/// Returns a level's state with units charged at the time `at`. Slots are not charged: they count only while held.
-pub(super) fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, units: u64, at: Micros) -> Option<State> {
+/// Returns a level's state with units charged at the time `at`. Slots are not
+/// charged: they count only while held.
+pub(super) fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, spent: Spent, at: Micros) -> Option<State> {
     let level = &plan.levels()[index];
     if level.limit.params.as_concurrency().is_some() {
         return state;
     }
-    level.base().charge(state.as_ref(), units, at, level.phase()).or(state)
+    level.base().charge(state.as_ref(), spent, at, level.phase()).or(state)
 }
 
 pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, state: Option<State>, now: Micros) {
@@ -176,6 +177,6 @@ pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, stat
         // The units were granted, so they must count, also in a full store.
         states.force_room();
     }
-    let lasts = lasts(&state, reset_after, now);
+    let lasts = lasts(&level.base(), &state, reset_after, now);
     states.put(state_index, state, lasts);
 }

@@ -31,8 +31,8 @@ local function hold_lasts(level, now, state, units, last)
   local known = level.lasts
   if known and known[1] == state and known[2] == units and known[3] == last and known[4] == now then return known[5] end
   local step, charge, p, phase, late = level.step, level.charge, level.base, level.phase, math.max(last, now)
-  local lasts = step(p, charge(p, state, late, units, phase) or state, late, 0, -1, phase)[5]
-  if state then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase), late, 0, -1, phase)[5]) end
+  local lasts = step(p, charge(p, state, late, units, phase, units) or state, late, 0, -1, phase)[5]
+  if state then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase, units), late, 0, -1, phase)[5]) end
   level.lasts = {state, units, last, now, late - now + lasts}
   return late - now + lasts
 end
@@ -41,7 +41,7 @@ end
 local function hold_on_top(level, now, units)
   local known, state = level.on_top, level.s
   if known and known[1] == state and known[2] == units and known[3] == now then return known[4] end
-  local all = level.charge(level.base, state, now, units, level.phase) or state
+  local all = level.charge(level.base, state, now, units, level.phase, units) or state
   level.on_top = {state, units, now, all}
   return all
 end
@@ -64,7 +64,7 @@ local function hold_step(level, now, cost, max_wait)
   if cost < 0 then
     -- Outstanding units cannot be refunded.
     decision, state = step(p, s, now, cost, max_wait, phase)
-    all = charge(level.base, state or s, now, units, phase) or state or s
+    all = charge(level.base, state or s, now, units, phase, units) or state or s
     local stands = step(p, all, now, 0, max_wait, phase)
     decision[3], decision[5] = stands[3], stands[5]
   else
@@ -76,7 +76,7 @@ local function hold_step(level, now, cost, max_wait)
       -- nothing else.
       state = select(2, step(p, s, now, decision[2] + 1, max_wait, phase))
     elseif state and cost > 0 then
-      state = charge(p, s, now, cost, phase)
+      state = charge(p, s, now, cost, phase, cost)
     elseif state then
       state = select(2, step(p, s, now, cost, max_wait, phase))
     end
@@ -85,9 +85,10 @@ local function hold_step(level, now, cost, max_wait)
   return decision, state, all
 end
 
--- Charges units at the time `at`. Slots are not charged: they count only while held.
-local function hold_charge(level, units, at)
-  if units > 0 and not level.slots then level.s = level.charge(level.base, level.s, at, units, level.phase) or level.s end
+-- Charges units at the time `at`, of which `held` were held. Slots are not charged: they count only while held.
+local function hold_charge(level, units, held, at)
+  if units == 0 or level.slots then return end
+  level.s = level.charge(level.base, level.s, at, units, level.phase, held) or level.s
 end
 
 -- Removes holds past their deadlines, the earliest first. Their units are charged unless they are released.
@@ -102,7 +103,7 @@ local function hold_expire(level, now)
     if hold[6] > now then return end
     ledger[first] = ledger[#ledger]
     ledger[#ledger] = nil
-    if hold[1] ~= RELEASED then hold_charge(level, hold[4], hold[6]) end
+    if hold[1] ~= RELEASED then hold_charge(level, hold[4], hold[4], hold[6]) end
   end
 end
 
@@ -142,11 +143,12 @@ local function hold_settle(level, renewal, now)
   if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4], 0, 0, 0 end
   local spent = math.min(math.max(renewal[3] - hold[3], 0), MAX_SPENT)
   if hold[4] == 0 and spent == 0 and renewal[4] == 0 then return 'idle', 0, true, 0, 0, 0 end
-  local left = math.max(hold[4] - spent, 0)
+  local held = math.min(hold[4], spent)
+  local left = hold[4] - held
   local is_kept = renewal[4] <= left
   hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], is_kept and renewal[4] or 0, 0
   hold[6] = hold_deadline(renewal, now)
-  hold_charge(level, spent, now)
+  hold_charge(level, spent, held, now)
   return 'next', 0, is_kept, spent, left - hold[4], 0
 end
 

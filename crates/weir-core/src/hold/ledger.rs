@@ -40,9 +40,9 @@ pub struct Outstanding {
 pub(super) enum RenewalKind {
     /// The hold is not in the ledger: it starts, or has expired.
     New,
-    /// The next renewal of its hold: the units spent since the last one must be charged. The kept
-    /// units are no longer held if they are more than the remaining ones.
-    Next { settled: Settled, is_kept: bool },
+    /// The next renewal of its hold: the units spent since the last one must be charged, of which `held` were held. The
+    /// kept units are no longer held if they are more than the remaining ones.
+    Next { settled: Settled, held: u64, is_kept: bool },
     /// The next renewal of a hold without units, of which nothing was spent: the hold stays unchanged.
     Idle,
     /// The last renewal repeated, with the units granted then. As the first time, kept units may not be held any
@@ -113,12 +113,13 @@ impl Ledger {
         if (hold.units, spent, renewal.kept) == (0, 0, 0) {
             return RenewalKind::Idle;
         }
-        let left = hold.units.saturating_sub(spent);
+        let held = hold.units.min(spent);
+        let left = hold.units - held;
         let is_kept = renewal.kept <= left;
         let units = if is_kept { renewal.kept } else { 0 };
         let deadline = deadline(renewal, now);
         *hold = Hold { sequence: renewal.sequence, spent: renewal.spent, units, granted: 0, deadline, ..*hold };
-        RenewalKind::Next { settled: Settled { spent, returned: left - units, ..Settled::default() }, is_kept }
+        RenewalKind::Next { settled: Settled { spent, returned: left - units, ..Settled::default() }, held, is_kept }
     }
 
     /// Whether a renewal may be granted units.

@@ -9,6 +9,7 @@ use super::{
     authority::{charged, put, remember},
 };
 use crate::{
+    algorithm::Spent,
     domain::{Decision, Micros, request::RESERVATION_TTL, time::SECOND},
     plan::{self, Decisions, Plan, dry_run, no_room, passes, peek, put_if_room, step},
 };
@@ -321,7 +322,8 @@ fn settle(
         ledger.settle_reserved(*on_expiry, *deadline, plan.levels()[index].held_units(*units));
         states.put_ledger(index, ledger);
         if actual > 0 {
-            let state = charged(plan, index, states.get(index).cloned(), actual, now);
+            let spent = Spent { units: actual, held: actual.min(*units) };
+            let state = charged(plan, index, states.get(index).cloned(), spent, now);
             put(plan, states, index, state, now);
         }
         remember(plan, states, index, now);

@@ -91,7 +91,7 @@ fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, next
             if let Some(state) = next.take()
                 && (!shadow || states.has_entry(state_index) || states.reserve(1))
             {
-                let lasts = lasts(&state, decision.reset_after, now);
+                let lasts = lasts(plan.levels[index].params(), &state, decision.reset_after, now);
                 states.put(state_index, state, lasts);
             }
         }

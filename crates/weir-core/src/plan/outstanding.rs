@@ -1,7 +1,7 @@
 //! The decision of a level with outstanding units.
 
 use crate::{
-    algorithm::{Params, State},
+    algorithm::{Params, Spent, State},
     domain::{Decision, StepInput},
     hold::Outstanding,
 };
@@ -17,7 +17,7 @@ pub(super) fn step_with_outstanding(
     input: &StepInput,
 ) -> (Decision, Option<State>) {
     let under = |state: Option<&State>, input: &StepInput| {
-        let all = base.charge(state, held.units, input.now, input.phase);
+        let all = base.charge(state, Spent::held(held.units), input.now, input.phase);
         params.step(all.as_ref().or(state), input)
     };
     let (mut decision, next) = if input.cost < 0 {
@@ -31,7 +31,8 @@ pub(super) fn step_with_outstanding(
         let next = match input.cost {
             0 => next.and_then(|_| params.step(state, input).1),
             _ if decision.allowed => {
-                next.and_then(|_| params.charge(state, input.cost.unsigned_abs(), input.now, input.phase))
+                let units = input.cost.unsigned_abs();
+                next.and_then(|_| params.charge(state, Spent::held(units), input.now, input.phase))
             }
             // A refusal stores a state that is clamped without the outstanding units too: a cost that never passes
             // changes nothing else.
@@ -44,7 +45,7 @@ pub(super) fn step_with_outstanding(
     let (late, left) = (held.until.max(input.now), next.as_ref().or(state));
     let peek = StepInput { now: late, cost: 0, ..*input };
     let lifetime = |state: Option<&State>| {
-        let all = base.charge(state, held.units, late, input.phase);
+        let all = base.charge(state, Spent::held(held.units), late, input.phase);
         late - input.now + base.step(all.as_ref().or(state), &peek).0.reset_after
     };
     decision.reset_after = decision.reset_after.max(lifetime(left)).max(lifetime(None));

@@ -84,8 +84,8 @@ pub(crate) fn lifetime(plan: &Plan<'_>, states: &impl States, index: usize, now:
 }
 
 /// Returns how long a state matters, if its limit alone needs it for `reset_after`.
-pub(crate) fn lasts(state: &State, reset_after: Micros, now: Micros) -> Micros {
-    state.kept_until().map_or(reset_after, |until| reset_after.max(until - now))
+pub(crate) fn lasts(params: &Params, state: &State, reset_after: Micros, now: Micros) -> Micros {
+    params.kept_until(state).map_or(reset_after, |until| reset_after.max(until - now))
 }
 
 /// Returns a preview of a level.
@@ -109,7 +109,7 @@ pub(crate) fn put_if_room(
     let state_index = plan.state_of(index);
     let room = states.has_entry(state_index) || states.reserve(1);
     if room {
-        let lasts = lasts(&state, reset_after, now);
+        let lasts = lasts(plan.levels[index].params(), &state, reset_after, now);
         states.put(state_index, state, lasts);
     }
     room

@@ -59,7 +59,7 @@ struct Shared {
     /// Capacity used by the leases in the table and those about to be added.
     weight: AtomicUsize,
     /// The newest policy version among the checks seen. Leases under older ones are not renewed, because a renewal
-    /// truncates the state to the limits of its own policy.
+    /// is granted units under the limits of its own policy.
     policy_version: AtomicU64,
     /// Locked while many leases are closed: one list of them at a time.
     closing: Mutex<()>,

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, HoldAccuracy, ParamError, Params,
+    Algorithm, Bounds, HoldAccuracy, ParamError, Params, Spent,
     fields::fields,
     kinds::{Kind, Length, OnCheck, Units},
     state::{EncodedState, MAX_WHOLE, whole},
@@ -101,7 +101,7 @@ impl Algorithm for Concurrency {
         Ok(HoldAccuracy::Exact)
     }
 
-    fn charge(&self, state: Option<&Slots>, units: u64, _: Micros, _: Micros) -> Option<Slots> {
+    fn charge(&self, state: Option<&Slots>, Spent { units, .. }: Spent, _: Micros, _: Micros) -> Option<Slots> {
         let held = state.map_or(0, |slots| slots.0).saturating_add(units).min(MAX_WHOLE.unsigned_abs());
         (held > 0).then_some(Slots(held))
     }

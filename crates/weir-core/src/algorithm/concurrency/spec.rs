@@ -1,9 +1,12 @@
 //! The spec of `concurrency`. Its slots are in ledgers, so the tests of holds check most of its
 //! properties.
 
-use super::super::properties::{
-    Spec,
-    check::{S, error, parse},
+use super::super::{
+    Spent,
+    properties::{
+        Spec,
+        check::{S, error, parse},
+    },
 };
 use crate::{
     algorithm::{Params, State, properties::lua::Halves},
@@ -24,7 +27,7 @@ fn input(cost: i64) -> StepInput {
 }
 
 fn held(params: &Params, slots: u64) -> Option<State> {
-    params.charge(None, slots, S, 0)
+    params.charge(None, Spent::held(slots), S, 0)
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn rust_and_lua_agree_on_slots() {
                 halves.assert_same(&params, state.as_ref(), &input(cost), (&decision, next.as_ref()));
             }
             for units in [0, 1, 1 << 53] {
-                halves.assert_same_charge(&params, state.as_ref(), units, &input(0));
+                halves.assert_same_charge(&params, state.as_ref(), Spent::held(units), &input(0));
             }
         }
     }

@@ -58,9 +58,19 @@ local function decay(p, s, now, cost, max_wait, phase)
   return {allowed, floor(max), remaining, retry, reset, 0, never}, changed and {slot * resolution, amount}
 end
 
-local function decay_charge(p, s, now, units, phase)
+local function decay_charge(p, s, now, units, phase, held)
   local slot, amount = decay_at(p, s, now)
-  return {slot * p[2], math.min(amount + units, p[6])}
+  amount = math.min(amount + units, p[6])
+  -- Of a counter below it, one number cannot say both what counts under this limit and under a higher one.
+  if held > 0 and amount >= p[6] then
+    local known = s and decay_left(s[2], p[3], math.max(slot - floor(s[1] / p[2]), 0)) or 0
+    amount = math.max(amount, math.min(known + held, 4294967296))
+  end
+  return {slot * p[2], amount}
+end
+
+local function decay_kept(s, p)
+  if s[2] > p[6] then return decay_until(p, floor(s[1] / p[2]), s[2], 1e-9, 0) end
 end
 
 -- Returns the time until one unit passes, without a charge for refusals, which would come first.

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, UndoRule, checked,
+    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, Spent, UndoRule, checked,
     fields::{FieldSet as _, fields},
     kinds::{Flag, Period, Real, divided},
     params::{CHARGES_DENIED, MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
@@ -216,9 +216,23 @@ impl Algorithm for Decay {
         if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(HoldAccuracy::WithinBound) }
     }
 
-    fn charge(&self, state: Option<&Counter>, units: u64, now: Micros, _: Micros) -> Option<Counter> {
+    fn charge(&self, state: Option<&Counter>, Spent { units, held }: Spent, now: Micros, _: Micros) -> Option<Counter> {
         let Now { slot, amount, .. } = self.at(state, now);
-        Some(Counter { start: slot * self.fields.resolution, amount: (amount + units as f64).min(self.highest) })
+        let mut amount = (amount + units as f64).min(self.highest);
+        // Of a counter below it, one number cannot say both what counts under this limit and under a higher one.
+        if held > 0 && amount >= self.highest {
+            let known = state.map_or(0.0, |state| {
+                let slots = slot - state.start.div_euclid(self.fields.resolution);
+                left_after(slots.max(0).unsigned_abs(), state.amount, self.fields.decay)
+            });
+            amount = amount.max((known + held as f64).min(MAX_AMOUNT));
+        }
+        Some(Counter { start: slot * self.fields.resolution, amount })
+    }
+
+    fn kept_until(&self, state: &Counter) -> Option<Micros> {
+        let slot = state.start.div_euclid(self.fields.resolution);
+        (state.amount > self.highest).then(|| self.until(NOTHING, (slot, state.amount), 0))
     }
 
     /// Rounds up to at least 1, like integer counts; but a factor of 1 or more never gives more than before.

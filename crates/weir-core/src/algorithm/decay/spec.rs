@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Algorithm as _, Bounds, LUA_PRELUDE, Params, State, checked, find,
+        Algorithm as _, Bounds, LUA_PRELUDE, Params, Spent, State, checked, find,
         properties::{
             Spec,
             check::{Key, MS, S, check, error, never, parse, pass, refuse},
@@ -124,6 +124,27 @@ fn a_lowered_max_keeps_spent_units_up_to_twice_itself() {
     assert_eq!(key.decide(&small, 0, 0), refuse(10, 0, S, 35 * S));
     assert_eq!(key.decide(&small, 0, 4), refuse(10, 0, 2 * S, 35 * S));
     assert_eq!(key.decide(&small, 2 * S, 4), pass(10, 1, 33 * S));
+}
+
+/// Units that were held under a larger `max`, and are settled under a smaller one.
+#[test]
+fn settled_units_cut_none_above_twice_a_lowered_max() {
+    let of = |max| parse("decay", &[("max", max), ("resolution", "1s"), ("decay", "2")]);
+    let (large, small) = (of("100"), of("10"));
+    let mut key = Key::new();
+    assert!(key.decide(&large, 0, 64).allowed);
+    key.state = small.charge(key.state.as_ref(), Spent::held(5), 0, 0);
+    assert_eq!(key.decide(&large, 0, 0).remaining, 31);
+    assert_eq!(small.kept_until(key.state.as_ref().unwrap()), Some(37 * S));
+    // 10 of 34.5 units count, and 10 more.
+    key.state = small.charge(key.state.as_ref(), Spent::held(10), S, 0);
+    assert_eq!(key.decide(&large, S, 0).remaining, 55);
+    // An overage, which no limit has admitted, counts up to twice `max`.
+    key.state = small.charge(key.state.as_ref(), Spent { units: 99, held: 1 }, S, 0);
+    assert_eq!(key.decide(&large, S, 0).remaining, 54);
+    // Where less counts than twice `max`, the rest is cut.
+    key.state = small.charge(key.state.as_ref(), Spent::held(1), 2 * S, 0);
+    assert_eq!(key.decide(&large, 2 * S, 0).remaining, 89);
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod zone;
 use std::sync::Arc;
 
 use super::{
-    Algorithm, Bounds, EDGES, HoldAccuracy, ParamError, RateBound, UndoRule, aligned,
+    Algorithm, Bounds, EDGES, HoldAccuracy, ParamError, RateBound, Spent, UndoRule, aligned,
     fields::{FieldSet as _, fields},
     kinds::{Flag, Units},
     params::{CHARGES_DENIED, MAX_PERIOD},
@@ -197,7 +197,7 @@ impl Algorithm for FixedWindow {
         if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(HoldAccuracy::Exact) }
     }
 
-    fn charge(&self, state: Option<&Window>, units: u64, now: Micros, phase: Micros) -> Option<Window> {
+    fn charge(&self, state: Option<&Window>, Spent { units, .. }: Spent, now: Micros, phase: Micros) -> Option<Window> {
         let (window, _) = self.window_at(state, now, phase);
         Some(Window { used: window.used.saturating_add_unsigned(units).min(MAX_USED), ..window })
     }

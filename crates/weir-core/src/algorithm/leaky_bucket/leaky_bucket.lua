@@ -34,7 +34,19 @@ local function leaky_bucket(p, s, now, cost, max_wait, phase)
   return leaky_bucket_answer(p, at, counter, now, 0, 0), cost > 0 and {at, counter} or nil
 end
 
-local function leaky_bucket_charge(p, s, now, units, phase)
+local function leaky_bucket_charge(p, s, now, units, phase, held)
   local at, counter = leaky_bucket_ticked(p, s, now)
-  return {at, math.min(counter + units, p[4])}
+  counter = math.min(counter + units, p[4])
+  local all, dripped, known = 0, p[4] - counter, 0
+  if held > 0 then
+    if s then known = math.max(s[2] - floor(math.max(now - s[1], 0) / p[3]) * p[2], 0) end
+    all = math.min(known + held, p[5])
+  end
+  if all <= counter or dripped % p[2] > 0 then return {at, counter} end
+  -- `all` for a larger limit, which is `counter` for this one: as the bucket was when it was clamped to p[4].
+  return {at - dripped / p[2] * p[3], math.min(all + dripped, p[5])}
+end
+
+local function leaky_bucket_kept(s, p)
+  if s[2] > p[4] then return s[1] + math.ceil(s[2] / p[2]) * p[3] end
 end

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, checked,
+    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, Spent, checked,
     fields::{FieldSet as _, fields},
     kinds::{Kind as _, Period, Units},
     params::{MAX_COUNT, MAX_DEPTH},
@@ -74,6 +74,14 @@ impl LeakyBucket {
         Bucket { ticked_at: now, counter: 0 }
     }
 
+    /// Returns the units after all ticks until `now`, however many another limit has charged.
+    fn unclamped(&self, state: Option<&Bucket>, now: Micros) -> u64 {
+        let dripped = |at: Micros| {
+            ((now - at).max(0) / self.fields.drip_rate).unsigned_abs().saturating_mul(self.fields.drip_size)
+        };
+        state.map_or(0, |state| state.counter.saturating_sub(dripped(state.ticked_at)))
+    }
+
     /// Returns the time until `units` have left, above 0, of which the bucket must hold at least that many.
     fn until_gone(&self, units: u64, bucket: Bucket, now: Micros) -> Micros {
         units.div_ceil(self.fields.drip_size) as i64 * self.fields.drip_rate - (now - bucket.ticked_at)
@@ -130,9 +138,25 @@ impl Algorithm for LeakyBucket {
         if self.fields.drip_size == 1 { Ok(HoldAccuracy::Exact) } else { Ok(HoldAccuracy::WithinBound) }
     }
 
-    fn charge(&self, state: Option<&Bucket>, units: u64, now: Micros, _: Micros) -> Option<Bucket> {
+    fn charge(&self, state: Option<&Bucket>, Spent { units, held }: Spent, now: Micros, _: Micros) -> Option<Bucket> {
         let bucket = self.ticked(state, now);
-        Some(Bucket { counter: bucket.counter.saturating_add(units).min(self.fullest), ..bucket })
+        let counter = bucket.counter.saturating_add(units).min(self.fullest);
+        let deepest = within_depth(&self.fields, MAX_COUNT);
+        let all = self.unclamped(state, now).saturating_add(held).min(deepest);
+        let dripped = self.fullest - counter;
+        if held == 0 || all <= counter || !dripped.is_multiple_of(self.fields.drip_size) {
+            return Some(Bucket { counter, ..bucket });
+        }
+        // `all` for a larger limit, which is `counter` for this one: as the bucket was when it was clamped to `fullest`.
+        let ticks = (dripped / self.fields.drip_size) as Micros;
+        let ticked_at = bucket.ticked_at - ticks * self.fields.drip_rate;
+        Some(Bucket { ticked_at, counter: (all + dripped).min(deepest) })
+    }
+
+    fn kept_until(&self, state: &Bucket) -> Option<Micros> {
+        let ticks = state.counter.div_ceil(self.fields.drip_size) as Micros;
+        let is_clamped = state.counter > self.fullest;
+        is_clamped.then(|| state.ticked_at.saturating_add(ticks.saturating_mul(self.fields.drip_rate)))
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
@@ -155,7 +179,8 @@ impl Algorithm for LeakyBucket {
     }
 
     fn lua_params(&self) -> Vec<f64> {
-        [self.fields.numbers(), vec![self.fullest as f64]].concat()
+        let deepest = within_depth(&self.fields, MAX_COUNT);
+        [self.fields.numbers(), vec![self.fullest as f64, deepest as f64]].concat()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The spec of `leaky_bucket`, and its vectors.
 
 use super::super::{
-    Bounds, Params, find,
+    Bounds, Params, Spent, find,
     properties::{
         Spec,
         check::{Key, MS, S, check, error, never, parse, pass, refuse},
@@ -140,6 +140,41 @@ fn units_of_a_much_larger_bucket_are_cut() {
         let retry = (ticks - size + 1) * 31 * DAY;
         assert_eq!(key.decide(&small, 0, 1), refuse(size as u64, 0, retry, ticks * 31 * DAY));
         assert_eq!(key.decide(&small, retry, 1), pass(size as u64, 0, size * 31 * DAY));
+    }
+}
+
+/// Units that were held under a larger bucket, and are settled under a smaller one that counts twice its size at most.
+#[test]
+fn settled_units_cut_none_under_a_smaller_size() {
+    let sized = |size| parse("leaky_bucket", &[("size", size)]);
+    let (small, large, larger) = (sized("20"), sized("100"), sized("300"));
+    let mut key = Key::new();
+    let spent = |key: &Key, params: &Params, now| params.spent(key.state.as_ref(), now, 0);
+    assert!(key.decide(&large, 0, 60).allowed);
+    // After 25 ticks the small one counts 15 of 35 units.
+    for (now, held, spent_small, spent_large) in [(25 * S, 3, 18, 38), (26 * S, 1, 18, 38), (30 * S, 50, 20, 84)] {
+        key.state = small.charge(key.state.as_ref(), Spent::held(held), now, 0);
+        assert_eq!([&small, &large].map(|params| spent(&key, params, now)), [spent_small, spent_large], "{now}");
+        assert_eq!(spent(&key, &larger, now), spent_large, "{now}");
+    }
+    // It refuses until 21 of 40 units have left, and keeps the state for the large one.
+    assert_eq!(key.decide(&small, 30 * S, 1), refuse(20, 0, 21 * S, 40 * S));
+    assert_eq!(small.kept_until(key.state.as_ref().unwrap()), Some(114 * S));
+    assert_eq!(spent(&key, &large, 80 * S), 34);
+    // Empty for the small one.
+    key.state = small.charge(key.state.as_ref(), Spent::held(2), 80 * S, 0);
+    assert_eq!([&small, &large].map(|params| spent(&key, params, 80 * S)), [2, 36]);
+    // An overage, which no limit has admitted, counts up to twice the size.
+    key.state = small.charge(key.state.as_ref(), Spent { units: 1_000, held: 1 }, 80 * S, 0);
+    assert_eq!([&small, &large].map(|params| spent(&key, params, 80 * S)), [20, 40]);
+    // Several units at a tick: where no number of ticks says both, the smaller one's count remains.
+    let by_three = |size| parse("leaky_bucket", &[("size", size), ("drip_size", "3")]);
+    let (small, large) = (by_three("20"), by_three("100"));
+    for (after, held, expected) in [(0, 10, 70), (5 * S, 15, 60), (5 * S, 8, 33)] {
+        let mut key = Key::new();
+        assert!(key.decide(&large, 0, 60).allowed);
+        key.state = small.charge(key.state.as_ref(), Spent::held(held), after, 0);
+        assert_eq!(spent(&key, &large, after), expected);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use crate::{
-    algorithm::{LIST, LUA_PRELUDE, Params, State},
+    algorithm::{LIST, LUA_PRELUDE, Params, Spent, State},
     domain::{Decision, Micros, StepInput, time::DAY},
 };
 
@@ -123,12 +123,19 @@ impl Halves {
     }
 
     /// Panics unless the Lua half of [`Params::charge`] returns the same state.
-    pub(crate) fn assert_same_charge(&self, params: &Params, state: Option<&State>, units: u64, input: &StepInput) {
-        let context = || format!("{units} units charged: {params:?} {state:?} {input:?}");
-        let rust = params.charge(state, units, input.now, input.phase).map(|state| state.encode());
+    pub(crate) fn assert_same_charge(
+        &self,
+        params: &Params,
+        state: Option<&State>,
+        Spent { units, held }: Spent,
+        input: &StepInput,
+    ) {
+        let context = || format!("{units} units charged, {held} of them held: {params:?} {state:?} {input:?}");
+        let rust = params.charge(state, Spent { units, held }, input.now, input.phase).map(|state| state.encode());
         let charge = self.charges.get(params.name()).unwrap_or_else(|| panic!("no charge: {}", context()));
         let phase = self.phase(params, input.now, input.phase);
-        let arguments = (params.lua_params(), state.map(State::encode), input.now as f64, units as f64, phase);
+        let (now, units, held) = (input.now as f64, units as f64, held as f64);
+        let arguments = (params.lua_params(), state.map(State::encode), now, units, phase, held);
         let lua: Option<Numbers> = charge.call(arguments).unwrap();
         match (&lua, &rust) {
             (None, None) => {}

@@ -115,7 +115,7 @@ fn expired_states_decide_like_unseen_keys() {
         assert!(is_new(reset), "{step:?}");
         assert!(reset == 0 || !is_new(reset - 1), "new before its reset is over: {step:?}");
         // To other limits the state may matter for longer.
-        let kept = after.and_then(State::kept_until).map(|until| until - step.input.now);
+        let kept = after.and_then(|after| step.params.kept_until(after)).map(|until| until - step.input.now);
         let later = reset.max(kept.unwrap_or(0)) + if random.once_in(2) { 0 } else { random.magnitude(1 << 42) };
         let limit = step.decision.limit as i64;
         for cost in [0, 1, limit, limit + 1, random.within(0, limit), -1, -limit] {

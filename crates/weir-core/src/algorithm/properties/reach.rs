@@ -215,7 +215,7 @@ fn limits_in_turns_admit_no_more_than_each_alone() {
                     *own = next_alone.or(own.take());
                 }
                 if let Some(state) = next {
-                    expires = now + decision.reset_after.max(state.kept_until().map_or(0, |until| until - now));
+                    expires = now + decision.reset_after.max(limit.kept_until(&state).map_or(0, |until| until - now));
                     shared = Some(state);
                 }
                 let edge = random.pick(&[

@@ -4,10 +4,10 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, HoldAccuracy, ParamError, UndoRule,
+    Algorithm, Bounds, HoldAccuracy, ParamError, Spent, UndoRule,
     fields::fields,
     kinds::{Flag, Length, Period, Units},
-    params::CHARGES_DENIED,
+    params::{CHARGES_DENIED, MAX_COUNT},
     runs::Runs,
     sliding::Window,
 };
@@ -62,7 +62,7 @@ impl Algorithm for SlidingBuckets {
             return Err(ParamError::new("resolution", reason));
         }
         // A bucket counts until all of it has left the window, as if all of its units were spent at its end.
-        let window = Window::new(count, resolution, period + resolution).with(0, charge_denied);
+        let window = Window::new(count, MAX_COUNT, resolution, period + resolution).with(0, charge_denied);
         Ok(Self { fields, window })
     }
 
@@ -92,8 +92,8 @@ impl Algorithm for SlidingBuckets {
         if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(HoldAccuracy::Exact) }
     }
 
-    fn charge(&self, state: Option<&Self::State>, units: u64, now: Micros, _: Micros) -> Option<Self::State> {
-        self.window.charge(state, units, now)
+    fn charge(&self, state: Option<&Self::State>, spent: Spent, now: Micros, _: Micros) -> Option<Self::State> {
+        self.window.charge(state, spent, now)
     }
 
     fn undo_rule(&self) -> UndoRule {

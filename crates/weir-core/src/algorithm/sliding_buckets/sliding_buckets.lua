@@ -2,8 +2,8 @@ local function sliding_buckets(p, s, now, cost, max_wait, phase)
   return sliding_step(p, s, now, cost)
 end
 
-local function sliding_buckets_charge(p, s, now, units, phase)
-  return sliding_charge(p, s, now, units)
+local function sliding_buckets_charge(p, s, now, units, phase, held)
+  return sliding_charge(p, s, now, units, held)
 end
 
 -- Returns the time until one unit passes, without a charge for refusals, which would come first.

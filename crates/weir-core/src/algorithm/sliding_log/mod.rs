@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, HoldAccuracy, ParamError, RateBound, UndoRule,
+    Algorithm, Bounds, HoldAccuracy, ParamError, RateBound, Spent, UndoRule,
     fields::fields,
     kinds::{Flag, Length, Period, Units},
     params::CHARGES_DENIED,
@@ -58,7 +58,7 @@ impl Algorithm for SlidingLog {
             let reason = format!("min_interval must be 0 to the period, {period}, not {interval}");
             return Err(ParamError::new("min_interval", reason));
         }
-        Ok(Self { fields, window: Window::new(count, 1, period).with(min_interval, charge_denied) })
+        Ok(Self { fields, window: Window::new(count, MAX_COUNT, 1, period).with(min_interval, charge_denied) })
     }
 
     fn fields(&self) -> &Fields {
@@ -91,8 +91,8 @@ impl Algorithm for SlidingLog {
         }
     }
 
-    fn charge(&self, state: Option<&Self::State>, units: u64, now: Micros, _: Micros) -> Option<Self::State> {
-        self.window.charge(state, units, now)
+    fn charge(&self, state: Option<&Self::State>, spent: Spent, now: Micros, _: Micros) -> Option<Self::State> {
+        self.window.charge(state, spent, now)
     }
 
     fn undo_rule(&self) -> UndoRule {

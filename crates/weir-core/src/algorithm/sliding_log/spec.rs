@@ -1,9 +1,12 @@
 //! The spec of `sliding_log`, and its vectors.
 
 use super::{
-    super::properties::{
-        Spec,
-        check::{Key, MS, S, check, error, never, parse, pass, refuse},
+    super::{
+        Spent,
+        properties::{
+            Spec,
+            check::{Key, MS, S, check, error, never, parse, pass, refuse},
+        },
     },
     MAX_COUNT,
 };
@@ -130,6 +133,23 @@ fn a_changed_count_keeps_recorded_hits() {
     // The charge for the refusal has pushed out only the oldest of the ten.
     assert_eq!(key.decide(&of_ten, 9 * S, 0), pass(10, 0, 10 * S));
     assert_eq!(key.decide(&of_ten, 12 * S, 0), pass(10, 2, 7 * S));
+}
+
+/// Units that were held under a larger count, and are settled under a smaller one.
+#[test]
+fn settled_units_cut_none_under_a_lowered_count() {
+    let of = |count| parse("sliding_log", &[("count", count), ("period", "10s")]);
+    let (ten, five) = (of("10"), of("5"));
+    let mut key = Key::new();
+    assert_eq!(key.decide(&ten, 0, 5), pass(10, 5, 10 * S));
+    key.state = five.charge(key.state.as_ref(), Spent::held(4), S, 0);
+    assert_eq!(key.decide(&ten, S, 0), pass(10, 1, 10 * S));
+    // An overage, which no limit has admitted, pushes out the oldest.
+    key.state = five.charge(key.state.as_ref(), Spent { units: 20, held: 1 }, 2 * S, 0);
+    assert_eq!(key.state.as_ref().unwrap().encode(), [2e6, -9.0, 2e6, 10.0]);
+    let held = |units| five.charge(key.state.as_ref(), Spent::held(units), 3 * S, 0).unwrap().encode();
+    assert_eq!(held(3), [2e6, -9.0, 1e6, -2.0, 3e6, 13.0]);
+    assert_eq!(held(1 << 40), [3e6, -9_999.0, 3e6, 10_000.0]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, UndoRule, aligned,
+    Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, Spent, UndoRule, aligned,
     fields::fields,
     kinds::{Period, Units},
     state::{moment, whole},
@@ -152,7 +152,7 @@ impl Algorithm for SlidingWindow {
         Ok(HoldAccuracy::Exact)
     }
 
-    fn charge(&self, state: Option<&Windows>, units: u64, now: Micros, _: Micros) -> Option<Windows> {
+    fn charge(&self, state: Option<&Windows>, Spent { units, .. }: Spent, now: Micros, _: Micros) -> Option<Windows> {
         let windows = self.at(state, now);
         let used = (u64::from(windows.used) + units.min(MAX_COUNT)).min(MAX_COUNT) as u32;
         Some(Windows { used, ..windows })

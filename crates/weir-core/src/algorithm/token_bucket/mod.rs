@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, HoldAccuracy, ParamError, RateBound,
+    Algorithm, Bounds, HoldAccuracy, ParamError, RateBound, Spent,
     fields::fields,
     kinds::{Period, Units},
     meter::{Meter, Tat},
@@ -61,7 +61,7 @@ impl Algorithm for TokenBucket {
         Ok(HoldAccuracy::Exact)
     }
 
-    fn charge(&self, state: Option<&Tat>, units: u64, now: Micros, _: Micros) -> Option<Tat> {
+    fn charge(&self, state: Option<&Tat>, Spent { units, .. }: Spent, now: Micros, _: Micros) -> Option<Tat> {
         Some(self.meter.charge(state, units, now))
     }
 

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Params, State},
+    algorithm::{Params, Spent, State},
     domain::{Charge, Decision, Key, Micros},
     hold::{Grant, Ledger, Ledgers, Outstanding, Record, Renewal, Reservations, expire, renew},
     plan::{Decisions, Level, Limit, Origin, Plan, States, decide},
@@ -87,7 +87,7 @@ impl Store {
     /// Charges granted units as if they were spent.
     pub(super) fn charge_granted(&mut self, limits: &Limits, units: u64) {
         for (index, level) in limits.plan(0).levels().iter().enumerate() {
-            if let Some(state) = level.params().charge(self.get(index), units, self.now, 0) {
+            if let Some(state) = level.params().charge(self.get(index), Spent::held(units), self.now, 0) {
                 self.put(index, state, 1 << 40);
             }
         }

@@ -32,7 +32,7 @@ end
 
 local function put(index, state)
   local place = input[states_at + index]
-  states[place], resets[place], changed = state, lasts(rules[index], state, decisions[index][5]), true
+  states[place], resets[place], changed = state, lasts(rules[index], rules[index].params, state, decisions[index][5]), true
 end
 
 local function charges_anyway(index, units)
@@ -71,7 +71,7 @@ local function all_or_nothing()
     local state = next_states[index]
     if state then
       local place, reset = input[states_at + index], decisions[index][5]
-      if state[4] then reset = lasts(rules[index], state, reset) end
+      if state[4] or levels then reset = lasts(rules[index], rules[index].params, state, reset) end
       states[place], resets[place], changed = state, reset, true
     end
   end

@@ -123,7 +123,7 @@ local function settle_reservation(deadline, content, fields, actual)
   local kind, units = content[2], content[3]
   for _, index in ipairs(held_levels(fields)) do
     holds.settle_reserved(levels[index].ledger, kind, deadline, held_units(index, units))
-    holds.charge(levels[index], actual, now)
+    holds.charge(levels[index], actual, math.min(actual, units), now)
     touch(index)
   end
   local overage = math.max(actual - units, 0)

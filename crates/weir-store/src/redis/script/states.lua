@@ -55,16 +55,16 @@ local function add_cached_level(index, level)
   level.s, levels[index] = states[index], level
 end
 
--- Returns how long a state matters, if its limit alone needs it for `reset`.
-local function lasts(rule, state, reset)
-  local kept = rule.kept and state and rule.kept(state)
+-- Returns how long a state matters, if its limit alone, of the parameters `p`, needs it for `reset`.
+local function lasts(rule, p, state, reset)
+  local kept = rule.kept and state and rule.kept(state, p)
   return kept and kept - now > reset and kept - now or reset
 end
 
 -- Marks a level's state and ledger for writing, with the time for which the outstanding units may matter.
 local function touch(index)
   states[index], changed = levels[index].s, true
-  resets[index] = lasts(rules[index], states[index], holds.reset(levels[index], now))
+  resets[index] = lasts(rules[index], rules[index].base, states[index], holds.reset(levels[index], now))
 end
 
 -- Burns a level's holds after their deadline: they count as spent.
