@@ -42,6 +42,8 @@ const BUCKETS: (usize, usize) = (4, 4_000);
 const BODY_BYTES: usize = 1_000_000;
 /// Number of checks in a batch.
 const BATCH: usize = 1_000;
+/// Number of headers of each check and health check without a message: they take 20 KB.
+const HEADERS: u8 = 180;
 /// Pause between two bodies.
 const BODY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -180,11 +182,13 @@ fn reports(call: usize) -> RateLimitQuotaUsageReports {
 }
 
 fn open(raw: &mut Raw, attack: Attack, calls: Range<usize>) -> std::io::Result<()> {
+    let names: Vec<_> = (0..HEADERS).map(|number| format!("x-{number}")).collect();
+    let headers: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
     for call in calls {
         match attack {
-            Attack::Check => raw.call("/weir.v1.RateLimiter/Check"),
+            Attack::Check => raw.call_with("/weir.v1.RateLimiter/Check", &headers),
             Attack::Stream => raw.call("/weir.v1.RateLimiter/CheckStream"),
-            Attack::Health => raw.call("/grpc.health.v1.Health/Check"),
+            Attack::Health => raw.call_with("/grpc.health.v1.Health/Check", &headers),
             Attack::Watch => raw.ask("/grpc.health.v1.Health/Watch", &HealthCheckRequest::default()),
             Attack::Reflection => raw.call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"),
             Attack::Unread => raw.ask("/weir.v1.RateLimiter/Check", &check()),

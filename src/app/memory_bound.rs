@@ -92,7 +92,7 @@ impl MemoryBound {
                 IDLE_CALL_BYTES,
             ),
             part(
-                "calls that wait for their message, with what has come of it",
+                "calls that wait for their message, with their headers and its received part",
                 1,
                 incomplete_calls::max_bytes(grpc.max_message_bytes),
             ),

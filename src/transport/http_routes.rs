@@ -67,8 +67,7 @@ impl Routes for HttpRoutes {
             request.extensions_mut().insert(Peer(self.incomplete_calls.connected().peer));
         }
         let asks_first = asks_first(&request);
-        let (head, body) = request.into_parts();
-        let body = self.incomplete_calls.body(body, Expected::Message);
+        let (head, body) = self.incomplete_calls.waiting(request, Expected::Message).into_parts();
         let lent = Arc::new(Mutex::new(Lent { body, must_drain: !asks_first }));
         let request = Request::from_parts(head, Body::new(LentBody(Arc::clone(&lent))));
         let Ok(mut response) = self.router.clone().call(request).await;

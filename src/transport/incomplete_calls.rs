@@ -12,14 +12,17 @@ use std::{
     task::{Context, Poll},
 };
 
-use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::{
+    Request,
+    body::{Body, Bytes, Frame, SizeHint},
+};
 use tonic::Status;
 use tower::BoxError;
 
 use framing::Framing;
 pub use framing::PREFIX_BYTES;
-use wait::Wait;
 pub use wait::{ConnectionCalls, IncompleteCalls, MAX_WAITING_UNAUTHENTICATED, max_bytes};
+use wait::{Wait, head_bytes};
 
 /// The data that a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct RequestBody<B> {
     body: B,
     calls: Arc<ConnectionCalls>,
     expected: Expected,
+    /// Bytes of the request's head, which a call for one message holds until it has arrived.
+    head_bytes: usize,
     message_bytes: usize,
     framing: Framing,
     /// Whether a message of the stream has been complete.
@@ -46,11 +51,28 @@ pub struct RequestBody<B> {
 }
 
 impl ConnectionCalls {
-    /// Returns the body of a call that waits for `expected`.
+    /// Returns the request of a call that waits for `expected`.
+    pub fn waiting<B>(self: &Arc<Self>, request: Request<B>, expected: Expected) -> Request<RequestBody<B>> {
+        let (head, body) = request.into_parts();
+        let head_bytes = if expected == Expected::Message { head_bytes(&head) } else { 0 };
+        Request::from_parts(head, RequestBody { head_bytes, ..self.body(body, expected) })
+    }
+
+    /// Returns the body of a call that waits for `expected` and whose head is not held.
     pub fn body<B>(self: &Arc<Self>, body: B, expected: Expected) -> RequestBody<B> {
         let (calls, framing) = (Arc::clone(self), Framing::default());
-        let (message_bytes, had_complete_message, has_yielded) = Default::default();
-        RequestBody { body, calls, expected, message_bytes, framing, had_complete_message, has_yielded, wait: None }
+        let (head_bytes, message_bytes, had_complete_message, has_yielded) = Default::default();
+        RequestBody {
+            body,
+            calls,
+            expected,
+            head_bytes,
+            message_bytes,
+            framing,
+            had_complete_message,
+            has_yielded,
+            wait: None,
+        }
     }
 }
 
@@ -81,7 +103,7 @@ impl<B> RequestBody<B> {
 
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let (timed, unfinished) = match (self.expected, self.framing.unfinished_bytes()) {
-            (Expected::Message, _) => (true, self.message_bytes),
+            (Expected::Message, _) => (true, self.head_bytes + self.message_bytes),
             (Expected::Stream, unfinished) => (unfinished > 0, unfinished),
         };
         if !timed && self.had_complete_message {

@@ -1,14 +1,15 @@
 //! Half-open calls without a message: they do not displace real calls, and are closed after a time.
 
-use std::{net::TcpStream, time::Duration};
+use std::{future::poll_fn, net::TcpStream, time::Duration};
 
+use bytes::Bytes;
 use hyper::{Request, header::HeaderMap};
 use rustix::process::Signal;
 use serde_json::json;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
 use tonic_types::StatusExt;
-use weir::proto::CheckResponse;
+use weir::proto::{CheckBatchRequest, CheckResponse};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
@@ -25,6 +26,7 @@ use crate::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[999999, 1000, 1]] } } } }";
 const CHECK: &str = "/weir.v1.RateLimiter/Check";
+const BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
 const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
@@ -124,6 +126,66 @@ fn half_open_calls_of_others_do_not_end_a_call_whose_message_is_on_its_way() {
     eventually("others are ended", || (server.metric(OPEN) >= CALLS as f64).then_some(()));
     slow.part(rest).expect("sent");
     assert!(slow.answer::<CheckResponse>().expect("an answer").allowed);
+}
+
+#[tokio::test]
+async fn half_open_calls_of_unauthenticated_connections_do_not_end_a_larger_call() {
+    /// Number of connections with as many calls as one may have: together more than all waiting calls of the port.
+    const CONNECTIONS: usize = 140;
+    let known = token();
+    let callers = format!("callers:\n{}", caller("shop", "check, metrics", &known, ""));
+    let setup = Setup::new().policy(POLICY).credentials(&callers);
+    let server = setup.env("WEIR_GRPC__MESSAGE_TIMEOUT", "60s").start();
+    // More than the 16 calls of a connection, so that it is the largest of all if it counts among them.
+    let checks = (0..900).map(|index| check(&["user", &format!("{index:0250}"), &format!("{index:0250}")])).collect();
+    let message = Bytes::from(framed(&CheckBatchRequest { checks }));
+    let stream = tokio::net::TcpStream::connect(&server.grpc).await.expect("a connection");
+    let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let request = Request::post(format!("http://weir{BATCH}")).header("content-type", "application/grpc");
+    let request = request.header("authorization", format!("Bearer {}", known.token)).body(()).expect("a request");
+    let (response, mut body) = client.send_request(request, false).expect("sent");
+    body.send_data(message.slice(..message.len() - 1), false).expect("sent");
+    // Its window has space for the last byte once the service has read most of the others.
+    body.reserve_capacity(message.len());
+    while body.capacity() == 0 {
+        in_time("the window", poll_fn(|cx| body.poll_capacity(cx))).await.expect("open").expect("bytes");
+    }
+    let held = half_open_unauthenticated(&server, CONNECTIONS);
+    eventually_async("some are ended", async || (server.metric_by(&known.token, OPEN) >= 100.0).then_some(())).await;
+    body.send_data(message.slice(message.len() - 1..), true).expect("sent");
+    let (head, mut answer) = in_time("an answer", response).await.expect("a head").into_parts();
+    let rejected = Status::from_header_map(&head.headers).filter(|status| status.code() != Code::Ok);
+    assert!(rejected.is_none(), "{rejected:?}");
+    assert!(in_time("an answer", answer.data()).await.is_some());
+    drop(held);
+}
+
+/// Opens connections with 16 calls each, all without a message.
+fn half_open_unauthenticated(server: &Server, connections: usize) -> Vec<Raw> {
+    let open = |_| {
+        let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
+        (0..16).try_for_each(|_| raw.call(HEALTH)).expect("calls");
+        raw
+    };
+    (0..connections).map(open).collect()
+}
+
+#[test]
+fn the_headers_of_half_open_calls_count() {
+    /// Number of calls without headers that may wait, of 8 KiB each.
+    const MOST: usize = 2_048;
+    let server = Server::with_policy(POLICY);
+    let names: Vec<_> = (b'a'..=b's').flat_map(|first| (b'a'..=b'w').map(move |second| [first, second])).collect();
+    let headers: Vec<_> = names.iter().map(|name| (str::from_utf8(name).expect("ASCII"), "")).collect();
+    let open = |_| {
+        let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
+        (0..MOST / 8).try_for_each(|_| raw.call_with(CHECK, &headers)).expect("calls");
+        raw
+    };
+    let _held: Vec<_> = (0..4).map(open).collect();
+    // Half as many as without headers; each takes 50 KB more.
+    eventually("most are ended", || (server.metric(OPEN) >= (MOST / 4) as f64).then_some(()));
 }
 
 #[test]

@@ -146,7 +146,7 @@ impl<S: Store> Calls<S> {
                 Ok(response)
             }
         });
-        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
+        let request = self.incomplete_calls.waiting(request, Expected::Message);
         let response = codec::unary(self.port.max_message_bytes).unary(call, request).await;
         if codec::is_too_large(&response) {
             self.port.metrics.too_large.increment(1);

@@ -52,7 +52,7 @@ impl<S: Store> Calls<S> {
             let permit = self.port.streams.acquire().map_err(Rejected::from).map_err(Status::from);
             ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, client))))
         });
-        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Stream));
+        let request = self.incomplete_calls.waiting(request, Expected::Stream);
         let response = codec::streaming(self.port.max_message_bytes).streaming(call, request).await;
         let connected = self.connected.clone();
         response.map(|body| Body::new(body.map_frame(move |frame| counted(frame, &connected))))
@@ -106,7 +106,7 @@ impl<S: Store> Calls<S> {
             }
         };
         let termination = Termination::new(self.connected.close.clone(), deadline, None);
-        let request = request.map(|body| self.incomplete_calls.body(body, Expected::Message));
+        let request = self.incomplete_calls.waiting(request, Expected::Message);
         self.port.health.watch(request, permit, termination).await
     }
 }

@@ -1,5 +1,6 @@
 use std::{future::poll_fn, sync::atomic::Ordering, task::Waker, time::Duration};
 
+use hyper::http::request::Builder;
 use tokio::{
     task::yield_now,
     time::{Instant, timeout},
@@ -89,6 +90,39 @@ async fn unauthenticated_connections_have_few_waiting_calls() {
     assert_eq!(poll(&mut last), Poll::Ready(Some(Code::ResourceExhausted)));
     connected.authenticate();
     assert_eq!(poll(&mut connection.body(empty(), Expected::Message)), Poll::Pending);
+}
+
+#[tokio::test]
+async fn calls_of_unauthenticated_connections_do_not_evict_those_of_others() {
+    let (port, connected) = calls();
+    let large = authenticated(&port, &connected);
+    let mut message = large.body(Coming(vec![Bytes::from(vec![u8::MAX; 1 << 20])]), Expected::Message);
+    assert_eq!((poll(&mut message), poll(&mut message)), (Poll::Ready(None), Poll::Pending));
+    let mut others = Vec::new();
+    for _ in 0..MAX_WAITING_BYTES / CALL_BYTES {
+        let mut other = port.of(Connected::new(Drain::default())).body(empty(), Expected::Message);
+        let _ = poll(&mut other);
+        others.push(other);
+    }
+    yield_to_evicted().await;
+    assert_eq!(poll(&mut message), Poll::Pending);
+}
+
+#[tokio::test]
+async fn the_head_of_a_call_counts_until_its_message_has_arrived() {
+    let head = |headers: u32| {
+        let numbered = |request: Builder, number| request.header(format!("x-{number}"), "");
+        (0..headers).fold(Request::builder(), numbered).body(empty()).unwrap().into_parts().0
+    };
+    let (few, many) = (head_bytes(&head(8)), head_bytes(&head(450)));
+    assert!(few < 2 << 10 && (50 << 10..120 << 10).contains(&many), "{few} and {many} bytes");
+    let (port, connected) = calls();
+    let connection = authenticated(&port, &connected);
+    let request = |expected| connection.waiting(Request::from_parts(head(450), empty()), expected).into_body();
+    assert_eq!([Expected::Message, Expected::Stream].map(|expected| request(expected).head_bytes), [many, 0]);
+    let mut most: Vec<_> = (0..MAX_WAITING_BYTES / (CALL_BYTES + many)).map(|_| request(Expected::Message)).collect();
+    assert!(most.iter_mut().all(|body| poll(body) == Poll::Pending));
+    assert_eq!(poll(&mut request(Expected::Message)), Poll::Ready(Some(Code::ResourceExhausted)));
 }
 
 #[tokio::test]

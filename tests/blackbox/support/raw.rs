@@ -23,6 +23,8 @@ const CANCEL: u32 = 8;
 /// The HTTP/2 error code for abusive clients.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 const INITIAL_WINDOW_SIZE: u16 = 4;
+/// Maximum length of a frame's payload.
+const MAX_FRAME_BYTES: usize = 16 << 10;
 /// Length of the gRPC prefix of a message: compressed flag and length.
 const MESSAGE_HEAD_BYTES: usize = 5;
 
@@ -64,15 +66,21 @@ impl Raw {
 
     /// Opens the next stream, from 1, as a gRPC call.
     pub fn call(&mut self, path: &str) -> io::Result<()> {
+        self.call_with(path, &[])
+    }
+
+    /// Opens the next stream, from 1, as a gRPC call with these headers.
+    pub fn call_with(&mut self, path: &str, headers: &[(&str, &str)]) -> io::Result<()> {
         let mut block = Vec::new();
-        for (name, value) in [
+        let usual = [
             (":method", "POST"),
             (":scheme", "http"),
             (":path", path),
             (":authority", "localhost"),
             ("content-type", "application/grpc"),
             ("te", "trailers"),
-        ] {
+        ];
+        for (name, value) in usual.iter().chain(headers) {
             // A literal field without indexing: a zero byte, then both texts with their lengths.
             block.push(0);
             for text in [name, value] {
@@ -139,7 +147,7 @@ impl Raw {
 
     /// Sends a part of a [`framed`] message on stream 1, without ending it.
     pub fn part(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.frame(DATA, 0, 1, bytes)
+        bytes.chunks(MAX_FRAME_BYTES).try_for_each(|bytes| self.frame(DATA, 0, 1, bytes))
     }
 
     /// Reads the first message that the service sends on any stream.
