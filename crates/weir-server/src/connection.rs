@@ -43,6 +43,8 @@ use crate::{
 
 /// Timeout of a write while the socket has no room.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a TLS handshake that are read at once: the usual first message, with a key share for a hybrid key exchange.
+const FIRST_HANDSHAKE_BYTES: u64 = 2 << 10;
 /// The header of the last HTTP/1 response of a connection.
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
@@ -133,12 +135,17 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let connected = self.connected(peer);
+        let (connected, io) = (self.connected(peer), FairStream::new(io, self.queue.clone()));
         self.http(io, connected, pending()).await
     }
 
-    async fn encrypted(mut self, stream: tokio::net::TcpStream, peer: SocketAddr) -> Served {
+    async fn encrypted<I>(mut self, io: I, peer: SocketAddr) -> Served
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let Some((tls, handshake)) = self.tls.take() else { return Ok(()) };
+        // Below TLS, since decrypting takes CPU time for each record, also for an empty one.
+        let io = FairStream::with_first(io, self.queue.clone(), FIRST_HANDSHAKE_BYTES);
         let accepted = tokio::select! {
             biased;
             () = self.drain.begun() => return Ok(()),
@@ -146,7 +153,7 @@ impl<R: Serve> Connection<R> {
                 count(CloseReason::Evicted, &self.metrics);
                 return Ok(());
             }
-            accepted = tls.accept(handshake, stream, self.settings.name) => accepted,
+            accepted = tls.accept(handshake, io, self.settings.name) => accepted,
         };
         let Some((stream, certificate)) = accepted else { return Ok(()) };
         let revoked = CancellationToken::new();
@@ -170,7 +177,7 @@ impl<R: Serve> Connection<R> {
     }
 
     /// Serves until the connection ends or is closed by the drain, its lifetime, a bound on abuse, or `until_revoked`,
-    /// which closes it soon.
+    /// which closes it soon. `io` reads from the network in turns.
     async fn http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -187,11 +194,11 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { service, settings, drain, metrics, activity, unread, slot, queue, .. } = self;
+        let Self { service, settings, drain, metrics, activity, unread, slot, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic, activity, Some(slot));
         let (close, rapid_resets) = (connected.close.clone(), Arc::clone(&connected.rapid_resets));
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()), close.clone());
-        let mut io = TimeoutStream::new(FairStream::new(io, queue));
+        let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
@@ -274,3 +281,6 @@ fn answering<R: Serve>(
         })
     })
 }
+
+#[cfg(test)]
+mod tests;

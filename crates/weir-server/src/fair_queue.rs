@@ -141,7 +141,13 @@ enum ReadState {
 
 impl<I: AsyncRead> FairStream<I> {
     pub(crate) fn new(io: I, queue: FairQueue) -> Self {
-        Self { io: io.take(0), queue, state: ReadState::Idle, little_reads: 0, linger: Linger::default() }
+        let first = queue.state.portions().first;
+        Self::with_first(io, queue, first)
+    }
+
+    /// Makes a stream whose very first `bytes` are read at once.
+    pub(crate) fn with_first(io: I, queue: FairQueue, bytes: u64) -> Self {
+        Self { io: io.take(bytes), queue, state: ReadState::First(bytes), little_reads: 0, linger: Linger::default() }
     }
 }
 

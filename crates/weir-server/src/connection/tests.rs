@@ -1,0 +1,146 @@
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicU64, Ordering},
+    task::{Context, Poll},
+};
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex},
+    runtime::Handle,
+    task::yield_now,
+};
+use tokio_rustls::TlsConnector;
+use weir_telemetry::Registry;
+
+use super::*;
+use crate::{
+    Traffic,
+    connection_slots::ConnectionSlots,
+    metrics::TlsMetrics,
+    tls::{ListenerTls, TlsFiles},
+    unread,
+};
+
+/// Maximum number of bytes that one connection reads before others have their turn: its first, what all share, and a
+/// turn.
+const MAX_BYTES_AT_ONCE: u64 = (2 + 8 + 12) << 10;
+
+/// The server's end of a connection, which counts the bytes that are read.
+struct Counted(DuplexStream, Arc<AtomicU64>);
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.0).poll_read(cx, buffer);
+        self.1.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Answers a request once its body is complete.
+struct Reader(Connected);
+
+impl Serve for Reader {
+    type Body = Empty<Bytes>;
+
+    fn on(&self, connected: Connected) -> Self {
+        Self(connected)
+    }
+
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Empty<Bytes>> {
+        let _in_flight = self.0.begin();
+        let _ = request.into_body().collect().await;
+        Response::new(Empty::new())
+    }
+}
+
+/// Makes a connection with TLS, and the certificate of its port.
+fn connection(registry: &Registry, queue: FairQueue) -> (Connection<Reader>, RootCertStore) {
+    let (key, params) = (KeyPair::generate().unwrap(), CertificateParams::new(["weir".to_owned()]).unwrap());
+    let certificate = params.self_signed(&key).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: String| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name)
+    };
+    let (cert, key) = (file("crt", certificate.pem()), file("key", key.serialize_pem()));
+    let settings = ListenerTls { cert, key, ..ListenerTls::default() };
+    let files = TlsFiles::read(&settings, &[b"http/1.1"], None).unwrap();
+    let tls = Arc::new(Tls::new(&settings, files, TlsMetrics::new(registry, "test")));
+    let handshake = tls.slot().unwrap();
+    let (metrics, activity) = (Arc::new(ListenerMetrics::new(registry, "test")), Arc::new(Activity::new(false)));
+    let traffic = Traffic::default();
+    let (drain, slots) = (Drain::default(), ConnectionSlots::new(1, metrics.open.clone()));
+    let slot = slots.take(Arc::clone(&activity)).unwrap();
+    let made = Connection {
+        service: Arc::new(Reader(Connected::new(drain.clone()))),
+        settings: ConnectionSettings { name: "test", http2_only: false, max_connections: 1, max_streams: 1, traffic },
+        drain,
+        tls: Some((tls, handshake)),
+        clients: None,
+        metrics,
+        activity,
+        unread: Unread::new(&unread::of_port()),
+        slot,
+        queue,
+    };
+    let mut trusted = RootCertStore::empty();
+    trusted.add(certificate.der().clone()).unwrap();
+    (made, trusted)
+}
+
+#[tokio::test]
+async fn turns_count_the_bytes_on_the_wire_also_under_tls() {
+    const BODY_BYTES: usize = 30_000;
+    let queue = FairQueue::start(&Handle::current());
+    let (connection, trusted) = connection(&Registry::default(), queue);
+    let (server, client) = duplex(4 << 20);
+    let read = Arc::new(AtomicU64::new(0));
+    tokio::spawn(connection.encrypted(Counted(server, Arc::clone(&read)), "127.0.0.1:1".parse().unwrap()));
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(trusted);
+    let connector = TlsConnector::from(Arc::new(config.with_no_client_auth()));
+    let name = ServerName::try_from("weir").unwrap();
+    let mut client = connector.connect(name, client).await.unwrap();
+    let head = format!("POST / HTTP/1.1\r\nhost: weir\r\ncontent-length: {BODY_BYTES}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    // Each byte is a record of 23 bytes. All wait to be read before the server runs.
+    let (_, tls) = client.get_mut();
+    tls.set_buffer_limit(None);
+    for _ in 0..BODY_BYTES {
+        std::io::Write::write_all(&mut tls.writer(), b"x").unwrap();
+    }
+    let answer = tokio::spawn(async move {
+        client.flush().await.unwrap();
+        let mut status = [0; 12];
+        client.read_exact(&mut status).await.unwrap();
+        status
+    });
+    let mut most = 0;
+    while !answer.is_finished() {
+        let before = read.load(Ordering::Relaxed);
+        yield_now().await;
+        most = most.max(read.load(Ordering::Relaxed) - before);
+    }
+    assert_eq!(&answer.await.unwrap(), b"HTTP/1.1 200");
+    assert!(read.load(Ordering::Relaxed) > 20 * BODY_BYTES as u64);
+    assert!(most <= MAX_BYTES_AT_ONCE, "{most} bytes were read at once");
+}
