@@ -20,6 +20,8 @@ pub const MAX_ENTRIES: usize = 1_000;
 /// Maximum size of the file, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
+/// `callers` is the name that 0.2 used.
+const FILE_KEYS: &[&str] = &["clients", "callers"];
 const CLIENT_KEYS: &[&str] = &["roles", "tokens", "certificates"];
 const TOKEN_KEYS: &[&str] = &["sha256", "expires"];
 
@@ -54,7 +56,7 @@ fn read(text: &str) -> Result<Credentials, Problems> {
     let mut reader = Reader::default();
     match document::parse(text)? {
         None => {
-            let message = "the file is empty; for no clients at all write `callers: {}`";
+            let message = "the file is empty; for no clients at all write `clients: {}`";
             reader.problem(Mark::default(), message);
         }
         Some(document) => reader.file(&document),
@@ -97,13 +99,14 @@ impl Reader {
     }
 
     fn file(&mut self, document: &Node) {
-        let entries = self.map(document, "the file", &["callers"]);
-        let Some(entry) = entries.iter().find(|entry| entry.key == "callers") else {
-            self.problem(document.mark, "`callers` is missing");
-            return;
-        };
+        let entries = self.map(document, "the file", FILE_KEYS);
+        let mut known = entries.iter().filter(|entry| FILE_KEYS.contains(&entry.key.as_str()));
+        let Some(entry) = known.next() else { return self.problem(document.mark, "`clients` is missing") };
+        if let Some(other) = known.next() {
+            self.problem(other.mark, "`callers` is the former name of `clients`: use one of them");
+        }
         let Value::Map(clients) = &entry.value.value else {
-            let message = format!("callers must map names to maps with roles, not {}", entry.value.kind());
+            let message = format!("{} must map names to maps with roles, not {}", entry.key, entry.value.kind());
             self.problem(entry.value.mark, message);
             return;
         };
@@ -235,7 +238,7 @@ mod tests {
     #[test]
     fn clients_have_their_roles_until_they_expire() {
         let text = format!(
-            "callers:\n  ops:\n    roles: [reset, metrics]\n    tokens:\n    - sha256: {HASH}\n      expires: 2027-01-31\n    \
+            "clients:\n  ops:\n    roles: [reset, metrics]\n    tokens:\n    - sha256: {HASH}\n      expires: 2027-01-31\n    \
              - {{ sha256: {} , expires: '2027-01-31T01:00:00+01:00' }}\n  gone: {{ roles: [check], tokens: [] }}\n",
             HASH.replace('b', "c")
         );
@@ -254,54 +257,57 @@ mod tests {
         assert_eq!(credentials.authenticate(Some(&token), None, end), Err(AuthError::Expired));
         assert_eq!(credentials.authenticate(Some(&TokenHash::of(b"abd")), None, before), Err(AuthError::Unknown));
         assert_eq!(credentials.authenticate(None, None, before), Err(AuthError::Missing));
-        assert_eq!(parse("callers: {}").unwrap().count(), 0);
+        assert_eq!(parse("clients: {}").unwrap().count(), 0);
+        assert_eq!(parse("callers: { a: { roles: [check] } }").unwrap().count(), 1, "the former name");
     }
 
     #[test]
     fn errors_have_their_position() {
         for (text, expected) in [
-            ("", "the file is empty; for no clients at all write `callers: {}`"),
-            ("calers: {}", "unknown key `calers`; did you mean `callers`?"),
-            ("callers: [a]", "callers must map names to maps with roles, not a list"),
-            ("callers: { a: {} }", "a client must have roles: check, reset, metrics, admin"),
-            ("callers: { a: { roles: [] } }", "a client must have roles: check, reset, metrics, admin"),
-            ("callers: { a: { roles: check } }", "roles must be a list, not a single value"),
-            ("callers: { a: { roles: [chek] } }", "unknown role `chek`; did you mean `check`?"),
-            ("callers: { a: { role: [check] } }", "unknown key `role`; did you mean `roles`?"),
-            ("callers: { a: { roles: [check], tokens: [abc] } }", "a token must be a map, not a single value"),
+            ("", "the file is empty; for no clients at all write `clients: {}`"),
+            ("cliens: {}", "unknown key `cliens`; did you mean `clients`?"),
+            ("{}", "`clients` is missing"),
+            ("{ clients: {}, callers: {} }", "`callers` is the former name of `clients`: use one of them"),
+            ("clients: [a]", "clients must map names to maps with roles, not a list"),
+            ("clients: { a: {} }", "a client must have roles: check, reset, metrics, admin"),
+            ("clients: { a: { roles: [] } }", "a client must have roles: check, reset, metrics, admin"),
+            ("clients: { a: { roles: check } }", "roles must be a list, not a single value"),
+            ("clients: { a: { roles: [chek] } }", "unknown role `chek`; did you mean `check`?"),
+            ("clients: { a: { role: [check] } }", "unknown key `role`; did you mean `roles`?"),
+            ("clients: { a: { roles: [check], tokens: [abc] } }", "a token must be a map, not a single value"),
             (
-                "callers: { a: { roles: [check], tokens: [{}] } }",
+                "clients: { a: { roles: [check], tokens: [{}] } }",
                 "a token must have its sha256, as `weir token` prints it",
             ),
-            ("callers: { a: { roles: [check], tokens: [{ sha256: abc }] } }", "sha256 must have 64 hexadecimal digits"),
-            ("callers: { a: { roles: [check], certificates: ['*a'] } }", "`*a` may have a `*` only in"),
-            ("callers: { a: { roles: [check], certificates: [b, b] } }", "duplicate certificate name `b`"),
-            ("callers: { a: { roles: [check], tokens: [{ sha256: HASH, expires: soon }] } }", "expires must be a day"),
-            ("callers: { a: { roles: [check], tokens: [{ sha256: HASH }, { sha256: HASH }] } }", "duplicate sha256"),
+            ("clients: { a: { roles: [check], tokens: [{ sha256: abc }] } }", "sha256 must have 64 hexadecimal digits"),
+            ("clients: { a: { roles: [check], certificates: ['*a'] } }", "`*a` may have a `*` only in"),
+            ("clients: { a: { roles: [check], certificates: [b, b] } }", "duplicate certificate name `b`"),
+            ("clients: { a: { roles: [check], tokens: [{ sha256: HASH, expires: soon }] } }", "expires must be a day"),
+            ("clients: { a: { roles: [check], tokens: [{ sha256: HASH }, { sha256: HASH }] } }", "duplicate sha256"),
         ] {
             let error = errors(&text.replace("HASH", HASH));
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let problems = parse("callers:\n  a:\n    roles: [check]\n    tokens:\n    - sha256: abc\n").unwrap_err();
+        let problems = parse("clients:\n  a:\n    roles: [check]\n    tokens:\n    - sha256: abc\n").unwrap_err();
         assert_eq!(problems.0[0].mark, Mark { line: 5, column: 15 });
     }
 
     #[test]
     fn errors_never_contain_possible_tokens() {
         for text in [
-            "callers: { a: { roles: [check], tokens: [{ sha256: weir_geheim }] } }",
-            "callers: { a: { roles: [check], tokens: [{ weir_geheim: a }] } }",
-            "callers: { weir_geheim: {}, weir_geheim: {} }",
-            "callers: { a: { roles: [weir_geheim] } }",
-            "callers: { a: { roles: [check], certificates: ['weir_geheim *'] } }",
-            "callers: { a: { roles: [check], tokens: [{ sha256: ba7816bf_geheim }] } }",
+            "clients: { a: { roles: [check], tokens: [{ sha256: weir_geheim }] } }",
+            "clients: { a: { roles: [check], tokens: [{ weir_geheim: a }] } }",
+            "clients: { weir_geheim: {}, weir_geheim: {} }",
+            "clients: { a: { roles: [weir_geheim] } }",
+            "clients: { a: { roles: [check], certificates: ['weir_geheim *'] } }",
+            "clients: { a: { roles: [check], tokens: [{ sha256: ba7816bf_geheim }] } }",
         ] {
             let error = errors(text);
             assert!(!error.contains("geheim"), "{error}");
         }
         let many = (0..=MAX_ENTRIES).map(|number| format!("n{number}")).collect::<Vec<_>>().join(", ");
         assert!(
-            errors(&format!("callers: {{ a: {{ roles: [check], certificates: [{many}] }} }}")).contains("at most 1000")
+            errors(&format!("clients: {{ a: {{ roles: [check], certificates: [{many}] }} }}")).contains("at most 1000")
         );
     }
 }

@@ -56,7 +56,7 @@ impl Token {
             )?;
         } else {
             print_line(token.reveal())?;
-            print_line(format_args!("\n# For the file in auth.file, below `callers:`\n{}", entry.trim_end()))?;
+            print_line(format_args!("\n# For the file in auth.file, below `clients:`\n{}", entry.trim_end()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
