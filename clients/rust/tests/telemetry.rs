@@ -113,7 +113,7 @@ async fn checks_are_counted_timed_and_traced() {
             "weir.domain=unknown",
         ]
     );
-    // No span contains the key, not even those of an outage.
+    // No span contains the key, not even in an outage.
     assert!(!format!("{spans:?}").contains("alex"));
     assert_eq!(spans.len(), 6);
 }
