@@ -50,7 +50,7 @@ pub struct SharedStore {
     near_cache: Option<MeteredNearCache>,
     leases: Leases,
     registry: Arc<Registry>,
-    /// Requests that the shared store did not answer, by kind: each begins with its first.
+    /// Requests that the shared store did not answer, by kind: each kind starts with its first.
     errors: Mutex<HashMap<&'static str, Counter>>,
     warnings: LogLimit,
     /// Checks that the shared store did not answer, by `on_store_failure`.
@@ -193,9 +193,9 @@ impl SharedStore {
         Ok(verdict)
     }
 
-    /// Completes a refusal by some levels. The other levels charge nothing, as if they had been undone. Those that a
+    /// Completes a refusal by some levels. The other levels charge nothing, as if they had been undone. Levels that a
     /// refusal elsewhere does not undo are decided by the fallback, but not for a request with an id: its record would
-    /// take their decision for that of all levels.
+    /// take their decision for the decision of all levels.
     fn complete(&self, plan: &Plan<'_>, refusal: Refusal, undecided: Undecided) -> Result<Verdict, StoreError> {
         let Refusal { mut verdict, undecided: levels } = refusal;
         verdict.degraded = true;
@@ -266,7 +266,7 @@ impl SharedStore {
 }
 
 impl SharedStore {
-    /// Serves a renewal of a hold; see [`Store::renew`]. There is no fallback.
+    /// Serves a renewal of a hold; see [`Store::renew`]. It has no fallback.
     ///
     /// # Errors
     /// [`StoreError`] when the shared store did not serve it.

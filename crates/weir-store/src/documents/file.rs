@@ -14,7 +14,7 @@ use weir_settings::file;
 
 use super::{Changed, MAX_LOG};
 
-/// Most recent changes that a rewritten file keeps besides those that documents need.
+/// Most recent changes that a rewritten file keeps in addition to the changes that documents need.
 const KEPT: usize = MAX_LOG / 10;
 
 /// The largest file that is read. It grows by a few hundred bytes with each change, until it is compacted.
@@ -91,7 +91,7 @@ impl LogFile {
     }
 
     /// Opens the file, whose changes are `log`. A file with [`MAX_LOG`] or more is rewritten with the last [`KEPT`] and
-    /// those that are `needed`.
+    /// the `needed` changes.
     pub(super) fn open(path: &Path, log: &[Changed], needed: impl Fn(&&Changed) -> bool) -> Result<Self, FileError> {
         let mut lines = log.len();
         if lines >= MAX_LOG {

@@ -51,8 +51,8 @@ impl Sentinels {
     /// server that is not a master (any more), the next one is asked; each gets an equal share of the remaining time.
     ///
     /// # Errors
-    /// A master's [`Failure`], or else a Sentinel's. Of several, that of the first in the list, so that an outage has
-    /// one cause and one log line, whichever is asked first.
+    /// A master's [`Failure`], or else a Sentinel's. Of several, the failure of the first in the list, so that an
+    /// outage has one cause and one log line, whichever is asked first.
     pub(crate) async fn connect_to_master<T, F>(
         &self,
         deadline: Instant,
