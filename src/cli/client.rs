@@ -94,7 +94,8 @@ impl Client {
         }
     }
 
-    /// Returns what a broken connection over TLS may mean: in TLS 1.3 a service rejects the client after the handshake.
+    /// Returns the likely cause of a broken connection over TLS: in TLS 1.3 a service rejects the client after the
+    /// handshake.
     fn certificate_hint(&self) -> &'static str {
         match self.destination.get().is_some_and(|destination| destination.scheme() == "https") {
             false => "",

@@ -36,7 +36,7 @@ pub(super) fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
 }
 
-/// Prints a line on standard error. If that is closed or its disk is full, the exit code still tells the outcome.
+/// Prints a line on standard error. If that is closed or its disk is full, the exit code still reports the outcome.
 pub(super) fn print_error(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

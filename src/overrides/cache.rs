@@ -122,7 +122,7 @@ impl OverrideCache {
             }
             None => self.by_name.remove(&name),
             Some((Err(error), document)) => {
-                // Both the name and what JSON reports contain the keys, which only the audit log may.
+                // Both the name and the JSON error contain the keys, which only the audit log may.
                 warn!(id = document::id(&document), %error, "a stored override is not in force");
                 info!(target: AUDIT, name, error = %Causes(&error), "override not in force");
                 let before = self.by_name.remove(&name);

@@ -31,7 +31,7 @@ pub(super) enum Equivalent {
     Setting(&'static str),
     /// None, because none is needed.
     NotNeeded,
-    /// None, because there is no such feature.
+    /// None, because the feature does not exist.
     Unsupported,
 }
 
@@ -50,7 +50,7 @@ impl Variable {
         Some(Self { name, equivalent, note })
     }
 
-    /// Whether the name is that of this variable, or matches its `*`.
+    /// Whether the name is this variable's, or matches its `*`.
     fn covers(&self, name: &str) -> bool {
         match self.name.split_once('*') {
             Some((head, tail)) => {

@@ -126,7 +126,7 @@ export class Chart {
     });
   }
 
-  /** What was degraded, behind the lines. */
+  /** The degraded periods, behind the lines. */
   outages(samples) {
     const made = [];
     samples.forEach((sample, index) => {

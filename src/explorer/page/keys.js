@@ -13,7 +13,7 @@ export function showKeys({ near, busy }) {
 }
 
 function showList(id, keys) {
-  // What has the focus keeps it, though the rows are made anew.
+  // The focused element keeps the focus, though the rows are created again.
   const focused = $(id).contains(document.activeElement) ? document.activeElement.textContent : null;
   $(id).replaceChildren(...keys.map(row));
   if (!keys.length) {

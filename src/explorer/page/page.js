@@ -1,11 +1,11 @@
-// What all parts of the page share: what it knows, how it asks the service, how it writes keys.
+// Shared by all parts of the page: its state, requests to the service, formatting of keys.
 
 export const $ = (id) => document.getElementById(id);
 
 /** Longest wait for an answer. */
 const TIMEOUT_MS = 10_000;
 
-/** What the page knows. The token is nowhere else. */
+/** The state of the page. The token is nowhere else. */
 export const page = { token: "", roles: [], domain: "", mode: "local", version: null };
 
 class Rejected extends Error {

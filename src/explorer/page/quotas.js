@@ -21,7 +21,7 @@ function rows(bucket) {
   const about = `${limit}, ${number(bucket.streams)} ${bucket.streams === 1 ? "stream" : "streams"}`;
   const text = bucket.entries.map(([key, value]) => `${key}=${value}`).join(", ");
   const name = element("td", {}, element("span", { className: "key", text }), element("div", { className: "about", text: about }));
-  // Without shares every Envoy is told the same, and nothing of each is known.
+  // Without shares every Envoy gets the same assignment, and the service knows nothing of each.
   if (!bucket.envoys.length) return [element("tr", {}, name, ...cells(null, null, null))];
   return [element("tr", {}, name, ...cells(sum("assigned"), sum("used"), sum("denied"))), ...bucket.envoys.map(envoy)];
 }

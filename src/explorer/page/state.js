@@ -5,7 +5,7 @@ import { $, ask, may, page, say, segmentsOf, written } from "./page.js";
 import { confirmReset } from "./reset.js";
 import { go, route } from "./route.js";
 
-/** What is inspected, and the last answer. */
+/** The inspected key, and the last answer. */
 let wanted = null;
 let seen = null;
 

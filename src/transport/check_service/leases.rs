@@ -67,7 +67,7 @@ impl<S: Store> CheckService<S> {
         let served = renewal.as_ref().map(|(renewal, offer)| (renewal, *offer));
         let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
         let unserved = if leasable.is_err() { LeaseCall::NotLeasable } else { LeaseCall::Changed };
-        // A client that knows no generation has nothing to give back.
+        // A client that knows no generation has nothing to return.
         let given_back = if leasable.is_err() && generation > 0 && (kept, want) == (0, 0) {
             let renewal = Renewal { id, sequence, spent, kept, want, ttl: SECOND };
             match self.limiter.give_back(&handle, &request, &renewal).await {
@@ -76,7 +76,7 @@ impl<S: Store> CheckService<S> {
                     handle.counters.lease(domain, LeaseCall::Lost, None);
                     return Err(Rejected::from(error).in_field("check"));
                 }
-                // The check beside it is decided nevertheless.
+                // The check of the same request is decided nevertheless.
                 Err(_) => None,
             }
         } else {

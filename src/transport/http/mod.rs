@@ -186,7 +186,7 @@ async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request)
     Ok(reservation::reserve(&api.services.checks, message, &actor, encode).await?)
 }
 
-/// Serves a call whose answer has no status and headers of its own.
+/// Serves a call whose answer does not set its own status and headers.
 async fn answer<S: Store>(api: Arc<Api<S>>, call: Call, mut request: Request) -> Result<Response, Problem> {
     let ([message, answer], actor) = (call.messages(), actor(&mut request));
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
@@ -203,8 +203,7 @@ fn actor(request: &mut Request) -> Actor {
     Actor { surface, transport: Transport::Http, peer, client }
 }
 
-/// A refusal: a problem that also has the members of the answer, so that they are in the same place whatever the
-/// status.
+/// A refusal: a problem that also has the members of the answer, so that they are in the same place for any status.
 #[derive(Serialize)]
 struct Refusal<'a> {
     #[serde(flatten)]
