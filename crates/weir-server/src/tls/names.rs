@@ -19,7 +19,7 @@ const SCHEME_END: &str = "://";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateIdentity {
     names: Vec<Name>,
-    /// The first time at which it is no longer valid.
+    /// The time from which it is not valid any more.
     pub end: SystemTime,
 }
 
