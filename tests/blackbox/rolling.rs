@@ -57,7 +57,7 @@ impl ReplicaDir {
     }
 }
 
-/// A caller that uses the services in turn, over connections of its own.
+/// A caller that uses the services in turn, over separate connections.
 struct Caller {
     services: Vec<RateLimiterClient<tonic::transport::Channel>>,
     turn: usize,
