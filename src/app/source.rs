@@ -24,11 +24,8 @@ use crate::{
 
 /// The source of the policy.
 pub(super) enum Source {
-    /// None: there is no policy.
     None,
-    /// Files.
     Files,
-    /// A control plane.
     ControlPlane(Box<Client>, LastPolicy),
 }
 

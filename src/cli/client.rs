@@ -51,7 +51,6 @@ impl Interceptor for ByToken {
 }
 
 impl Client {
-    /// Connects to the service.
     pub(super) async fn connect(&self) -> Result<Service, Failure> {
         let (destination, token) = (self.options.destination()?, ByToken(self.options.authorization()?));
         let destination = self.destination.get_or_init(|| destination);

@@ -31,7 +31,6 @@ fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
     }
 }
 
-/// Prints a line.
 pub(super) fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
 }

@@ -70,7 +70,6 @@ impl OverrideCache {
         self.all().cloned().map(StoredOverride::Readable).chain(self.unreadable.values().cloned())
     }
 
-    /// Returns the override of this name.
     pub(super) fn get(&self, name: &str) -> Option<StoredOverride> {
         let readable = self.by_name.get(name).map(|entry| StoredOverride::Readable(Arc::clone(&entry.value)));
         readable.or_else(|| self.unreadable.get(name).cloned())

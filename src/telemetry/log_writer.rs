@@ -92,7 +92,6 @@ impl Write for QueuedLine {
     }
 }
 
-/// The metrics of the log.
 pub(super) struct LogMetrics;
 
 impl Render for LogMetrics {

@@ -1,6 +1,6 @@
 //! A record of the checks of the last minutes, of bounded size: their keys, costs, times and results.
 //!
-//! While there is capacity, it has all checks. Otherwise it has those of a part of the keys, selected by a hash of
+//! While there is capacity, it has all checks. Otherwise it has the checks of a part of the keys, selected by a hash of
 //! their first two segments: every check of a recorded key is kept, so that the decisions of another limit can be
 //! computed.
 

@@ -82,7 +82,7 @@ labels! {
         Refused = "refused",
         /// Settled by its actual cost.
         Committed = "committed",
-        /// Given back.
+        /// Refunded.
         Cancelled = "cancelled",
         /// Held for another time.
         Extended = "extended",

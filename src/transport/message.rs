@@ -94,7 +94,7 @@ impl<'a> CheckMessage<'a> {
         }
     }
 
-    /// Decodes all bytes except those of its limits.
+    /// Decodes all bytes except the limits'.
     ///
     /// # Errors
     /// [`Invalid`] with [`UNREADABLE`].

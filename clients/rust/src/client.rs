@@ -327,8 +327,8 @@ impl Client {
         self.inner.caller.breaker.state()
     }
 
-    /// Gives leased units back, for at most the deadline of a call, and closes all connections, of clones too. Calls in
-    /// flight may fail, later calls fail. Dropping the last clone only closes the connections: leased units count as
+    /// Returns the leased units, for at most the deadline of a call, and closes all connections, of clones too. Calls
+    /// in flight may fail, later calls fail. Dropping the last clone only closes the connections: leased units count as
     /// spent.
     pub async fn close(&self) {
         self.inner.leases.close().await;

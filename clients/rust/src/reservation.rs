@@ -184,7 +184,7 @@ impl Reservation {
         self.client.call(None, message, Repeat::Safe, unary!(commit)).await.map(Settlement::from)
     }
 
-    /// Gives all units back.
+    /// Refunds all units.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).

@@ -53,7 +53,7 @@ impl Slot {
         }
     }
 
-    /// Gives the slot back and waits for the service's confirmation.
+    /// Releases the slot and waits for the service's confirmation.
     ///
     /// # Errors
     /// `NotFound`: the slot was lost. After an outage it is free after its `ttl`.

@@ -1,5 +1,5 @@
-//! Metrics and spans, through the OpenTelemetry SDK. The SDK's providers are global, so this test is a process of its
-//! own.
+//! Metrics and spans, through the OpenTelemetry SDK. The SDK's providers are global, so this test is a separate
+//! process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
 

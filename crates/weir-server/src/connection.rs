@@ -43,14 +43,13 @@ use crate::{
 
 /// Timeout of a write while the socket's send buffer is full.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a TLS handshake read in one call: the usual first message, with a key share for a hybrid key exchange.
+/// Bytes of a TLS handshake read immediately: the usual first message, with a key share for a hybrid key exchange.
 const FIRST_HANDSHAKE_BYTES: u64 = 2 << 10;
 /// The header of the last HTTP/1 response of a connection.
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// A connection, with everything that serves it.
 pub(crate) struct Connection<R> {
-    /// The service.
     pub(crate) service: Arc<R>,
     /// The bounds of its listener.
     pub(crate) settings: ConnectionSettings,
@@ -60,7 +59,6 @@ pub(crate) struct Connection<R> {
     pub(crate) tls: Option<(Arc<Tls>, Slot)>,
     /// The clients that are identified by certificates.
     pub(crate) clients: Option<Arc<dyn CertificateClients>>,
-    /// Its metrics.
     pub(crate) metrics: Arc<ListenerMetrics>,
     /// Its requests in flight.
     pub(crate) activity: Arc<Activity>,

@@ -36,7 +36,7 @@ use weir_telemetry::{Causes, LogLimit, Registry, Render, request};
 
 /// Time after which a client should retry when the store is unavailable: an estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
-/// Longest wait at shutdown for the store to take leased units back, and outstanding outage charges while it is healthy.
+/// Longest wait at shutdown to return leased units, and for outstanding outage charges while the store is healthy.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
 /// Polling interval of that wait.
 const SHUTDOWN_CHARGE_POLL: Duration = Duration::from_millis(10);
@@ -113,7 +113,7 @@ impl SharedStore {
         self.outage.as_ref().map(|(charges, _)| &**charges)
     }
 
-    /// Gives leased units back, waits for the outstanding outage charges while the shared store is healthy, both
+    /// Returns leased units and waits for the outstanding outage charges while the shared store is healthy, both
     /// together at most two seconds, and discards the rest. Call it once no more decisions are made.
     pub async fn shut_down(&self) {
         let deadline = tokio::time::Instant::now() + SHUTDOWN_WAIT;

@@ -20,7 +20,6 @@ const FURTHER: [&str; 2] = ["envFrom", "env_file"];
 /// The value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum VariableValue {
-    /// This text.
     Text(String),
     /// Defined elsewhere, such as in a Secret.
     External,

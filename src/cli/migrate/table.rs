@@ -16,9 +16,7 @@ fn rows() -> impl Iterator<Item = &'static str> {
 
 /// A variable, or several if there is a `*` in the name.
 pub(super) struct Variable {
-    /// Its name.
     pub name: &'static str,
-    /// Its equivalent.
     pub equivalent: Equivalent,
     /// A remark: how the setting differs, or why there is none. It contains no value of any variable.
     pub note: &'static str,
@@ -27,7 +25,6 @@ pub(super) struct Variable {
 /// The equivalent of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Equivalent {
-    /// This setting.
     Setting(&'static str),
     /// None, because none is needed.
     NotNeeded,

@@ -26,7 +26,7 @@ const POLL_MS = 2000;
 /** One of this many polls is made while the page is not visible, so that its charts continue. */
 const HIDDEN_POLLS = 5;
 
-/** The role that each part takes. */
+/** The role that each part requires. */
 const PARTS = [
   ["policy", "metrics"],
   ["overview", "metrics"],
@@ -84,7 +84,7 @@ function withoutPolicy() {
   report("");
 }
 
-/** Closes a part of the page to a client without the role for it. */
+/** Disables a part of the page for a client without its role. */
 function deny(part, role) {
   part.querySelector(".denied")?.remove();
   part.querySelectorAll("button, input, textarea").forEach((field) => {

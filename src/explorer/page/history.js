@@ -61,7 +61,7 @@ export function interrupt() {
   if (samples.length && !samples.at(-1).gap) samples.push({ at: samples.at(-1).at, gap: true });
 }
 
-/** Forgets it: another domain is shown. */
+/** Deletes the samples: another domain is shown. */
 export function forgetHistory() {
   samples = [];
   draw();

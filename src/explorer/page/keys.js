@@ -4,7 +4,7 @@ import { bar, element, rate } from "./draw.js";
 import { $, may, written } from "./page.js";
 import { link } from "./route.js";
 
-/** Shows the lists, and offers their keys where one is typed. */
+/** Shows the lists, and suggests their keys in input fields. */
 export function showKeys({ near, busy }) {
   showList("near", near);
   showList("busy", busy);

@@ -1,4 +1,5 @@
-// Envoy's quotas: the buckets of a domain with the largest demand, and what this replica's Envoys are assigned, use and deny.
+// Envoy's quotas: the buckets of a domain with the largest demand, and the assignments, usage and denials of this replica's
+// Envoys.
 
 import { element, number, rate } from "./draw.js";
 import { $, ask, page } from "./page.js";

@@ -23,7 +23,7 @@ export function link(changes) {
   return `#/${view}?${query.toString().replaceAll("%2F", "/")}`;
 }
 
-/** Goes there: a new entry of the history. */
+/** Navigates with a new entry of the history. */
 export function go(changes) {
   location.hash = link(changes);
 }

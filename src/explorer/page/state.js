@@ -29,7 +29,7 @@ export async function inspectRoute() {
   }
 }
 
-/** Shows again how the key stands that is inspected. */
+/** Updates the state of the inspected key. */
 export async function inspect() {
   if (!wanted) return;
   const asked = wanted;

@@ -28,7 +28,7 @@ function setOpen(isOpen) {
   for (const details of $("tree").querySelectorAll("details")) details.open = isOpen;
 }
 
-/** Asks for the policy, of the domain shown or else the first, and shows it as the filter says. */
+/** Loads the policy of the shown domain, or else of the first one, and shows it filtered. */
 export async function loadTree() {
   const filter = route().filter ?? "";
   const answer = await ask("ui/api/policy", { domain: page.domain, filter });

@@ -4,10 +4,10 @@ import { bar, element, number, rate, time } from "./draw.js";
 import { $, ask, may, page, segmentsOf, written } from "./page.js";
 import { link } from "./route.js";
 
-/** Rows that one press of the button reads, in pages of so many. */
+/** Rows read per press of the button, and rows of a page. */
 const MAX_READ = 10_000;
 const PAGE = 500;
-/** Rows that are shown, of all that were read the fullest. */
+/** Maximum of rows shown: the fullest ones. */
 const MAX_SHOWN = 100;
 
 /** The rows read so far: their number, the fullest of them, and the cursor of the next page; empty: the end. */
@@ -15,12 +15,12 @@ let read = { count: 0, fullest: [], cursor: "" };
 /** Increases with each new list, so that answers for an older one are dropped. */
 let list = 0;
 
-/** A length of time as the API has it. */
+/** Parses a duration of the API to microseconds. */
 const micros = (text) => Math.round(Number.parseFloat(text) * 1e6);
 
 const share = (row) => Number(row.used) / Math.max(1, Number(row.limit));
 
-/** Reads on from where the list is, and shows the fullest rows. */
+/** Reads the next rows, and shows the fullest ones. */
 async function readOn(mine) {
   const wanted = read.count + MAX_READ;
   const text = $("usage-prefix").value;

@@ -142,8 +142,7 @@ fn ensure_in_range(field: &str, number: u64, range: RangeInclusive<u64>) -> Resu
     Err(Invalid::field_error(field, message))
 }
 
-/// Returns the hold of a lease. It is unique to the client and the key, so keys that share a level have holds of their
-/// own.
+/// Returns the hold of a lease. It is unique to the client and the key, so keys that share a level have separate holds.
 fn hold_id(holder: &[u8], client: Option<&str>, lease: u64, request: &Request<'_>) -> HoldId {
     let word = |parts: &[&[u8]]| u64::from_le_bytes(sha256(parts.iter().map(|part| delimited(part))));
     let (client, key) = (client.unwrap_or_default().as_bytes(), request.key.prefix(request.key.depth()));

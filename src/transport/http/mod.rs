@@ -50,7 +50,7 @@ pub use site::Sites;
 /// The media type of answers.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Maximum number of values in the JSON of a check; twice what a valid one can have.
+/// Maximum number of values in the JSON of a check; twice as many as a valid one can have.
 const MAX_VALUES: usize = 512;
 
 /// Limits the log lines about answers that cannot be written to one a minute.
@@ -279,7 +279,7 @@ impl<S: Store> Api<S> {
             quota.into_iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()));
         let until_end = ban.and_then(|ban| ban.ends_after).map(|after| headers::retry_after(after));
         for (name, value) in headers.chain(until_end) {
-            // Names are ASCII, and values contain only what headers may hold.
+            // Names are ASCII, and values contain only characters that headers may hold.
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
             }

@@ -283,8 +283,8 @@ impl<S: Store> Quotas<S> {
         renewed.is_lost
     }
 
-    /// Gives everything back after the streams have ended. The store holds it for [`FINAL_TTL_SECONDS`] more, since
-    /// their Envoys still use it.
+    /// Returns all units after the streams have ended. The store holds them for [`FINAL_TTL_SECONDS`] more, since their
+    /// Envoys still use them.
     pub async fn finish(&self) {
         let levels: Vec<Renewing> = {
             let mut state = self.lock();

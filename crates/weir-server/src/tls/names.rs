@@ -55,7 +55,6 @@ impl CertificateIdentity {
         Ok(Self { names, end })
     }
 
-    /// Whether one of its names matches one of these patterns.
     pub(crate) fn matches_any(&self, patterns: &[NamePattern]) -> bool {
         patterns.iter().any(|pattern| self.matches(pattern))
     }

@@ -28,7 +28,6 @@ pub(super) struct LogFile {
     end: u64,
     /// Whether a line whose write failed may be left after it.
     has_torn_line: bool,
-    /// Number of lines.
     lines: usize,
     /// Number of lines at which it is compacted.
     max_lines: usize,

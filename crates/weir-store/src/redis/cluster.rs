@@ -41,8 +41,8 @@ struct Shared {
     /// Serializes changes of the map.
     change: Mutex<()>,
     refresh: Refresh,
-    /// Open while refreshes fail or the map is incomplete: checks of a hash slot without a known master then fail at
-    /// once.
+    /// Open while refreshes fail or the map is incomplete: checks of a hash slot without a known master then fail
+    /// immediately.
     topology: Breaker,
 }
 

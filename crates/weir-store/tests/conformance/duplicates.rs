@@ -25,7 +25,6 @@ pub const START: Micros = 1_790_000_000_000_000;
 /// charges are outside the window at the time of the refunds, and inside again after the clock has stepped back.
 const TRACE: [(Micros, &[i64]); 4] = [(0, &[2]), (5, &[2]), (12, &[-2, -2]), (6, &[0])];
 
-/// Runs the trace and returns all decisions.
 async fn run_trace(params: &Params, store: &mut impl StoreUnderTest) -> Vec<Decisions> {
     store.forget().await;
     let key = Key::new("", &["user", "alex"]).expect("a key");

@@ -102,7 +102,7 @@ final class Caller {
                 failure == null && !isOfService.test(answer) ? CircuitBreaker.Outcome.UNKNOWN : outcome(failure)));
     }
 
-    /** Returns what a call says about the service: errors other than outages are answers. */
+    /** Returns the outcome of a call for the circuit breaker: errors other than outages are answers. */
     private static CircuitBreaker.Outcome outcome(Throwable failure) {
         if (failure == null) {
             return CircuitBreaker.Outcome.ANSWER;

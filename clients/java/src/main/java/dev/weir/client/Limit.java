@@ -6,7 +6,7 @@ import java.time.Duration;
 import weir.v1.Weir;
 
 /**
- * One of the client's own limits, instead of those of the domain's policy: {@link Check#withLimits(Limit...)}. The
+ * One of the client's own limits, instead of the domain policy's: {@link Check#withLimits(Limit...)}. The
  * algorithms are described in the manual, <em>Algorithms</em>. Set parameters that have a default on the message:
  * {@link #of(weir.v1.Weir.Limit)}.
  */
