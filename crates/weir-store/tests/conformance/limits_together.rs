@@ -16,7 +16,7 @@ fn token_bucket(capacity: &str, count: &str, period: &str) -> Params {
     parse("token_bucket", &[("capacity", capacity), ("count", count), ("period", period)])
 }
 
-/// Returns how many requests pass, alternating between the limits, at each of these times.
+/// Returns how many requests pass, with one request per limit at each of these times.
 async fn admitted(
     store: &Authority,
     clock: &Arc<ManualClock>,

@@ -65,7 +65,7 @@ final class Caller {
     /** Repeats a call inside {@link #protect} that ended with this failure. That many further retries may follow. */
     <Q, A> CompletableFuture<A> retry(
             MethodDescriptor<Q, A> method, Q request, Deadline deadline, int retriesLeft, Throwable failure) {
-        // The first attempt often failed because its connection was lost, so a retry waits for one.
+        // The failure of the first attempt often ends the connection too, so a retry waits for one.
         return connection.call(method, request, Connection.until(deadline).withWaitForReady())
                 // The first attempt's error says more than that no connection came in time.
                 .exceptionallyCompose(again -> error(again).kind() == WeirException.Kind.DEADLINE_EXCEEDED
