@@ -42,7 +42,7 @@ type outcome int
 const (
 	answered outcome = iota
 	outage
-	// Nothing: the caller gave up, or the service did not serve the call.
+	// The call does not count: its caller gave up, or the service did not serve it.
 	unknown
 )
 

@@ -58,7 +58,7 @@ class Ordinary(threading.Thread):
 
 
 def story(programs, redis, replicas):
-    """Lives through all that may fail: when nothing did, in microseconds, and the units granted to clients by then."""
+    """Runs all faults. Returns the time without faults, in microseconds, and the units granted to clients by its end."""
     arguments = (",".join(replica.grpc for replica in replicas), "", f"api/{KEY}", str(10 * PATIENCE_S))
     for program in programs:
         program.start(*arguments)
