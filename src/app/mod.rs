@@ -245,7 +245,7 @@ impl App {
         }
         let mut shutdown = pin!(shutdown);
         tokio::select! {
-            // So that a ban holds from the first request on, if the store answers.
+            // A ban must hold from the first request on, if the store answers.
             () = self.overrides.refresh() => {}
             () = &mut shutdown => {
                 info!("stopped during startup");
@@ -276,7 +276,7 @@ impl App {
             () = panicked([&mut background, &mut serving, &mut following], self.limiter.store().shared()) => true,
         };
         info!("draining: readiness fails, calls are still served");
-        // So that it reports nothing after this.
+        // It must report nothing after this.
         following.shutdown().await;
         self.readiness.report_draining().await;
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;

@@ -31,12 +31,11 @@ fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
     }
 }
 
-/// Prints a line.
 pub(super) fn print_line(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
 }
 
-/// Prints a line on standard error. If that is closed or its disk is full, the exit code still tells the outcome.
+/// Prints a line on standard error. If that is closed or its disk is full, the exit code still reports the outcome.
 pub(super) fn print_error(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

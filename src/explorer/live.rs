@@ -27,9 +27,9 @@ struct Wanted {
 }
 
 /// Returns the counters of a domain since its policy came into force, the status of the shared store, and hot keys.
-/// `checks` are those that passed, were refused and failed; `unmatched` are those that met no limit. `limits` lists
-/// only limits with decisions: index, allowed, limited, limited in shadow mode, near. `latency` and the store's round
-/// trips are those of the whole service.
+/// `checks` are the checks that passed, were refused and failed; `unmatched` are those that met no limit. `limits`
+/// lists only limits with decisions: index, allowed, limited, limited in shadow mode, near. `latency` and the store's
+/// round trips are of the whole service.
 pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain, search } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;

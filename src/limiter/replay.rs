@@ -1,4 +1,4 @@
-//! Replays recorded checks under a policy, in virtual time, to show what it would have allowed.
+//! Replays recorded checks under a policy, in virtual time, to show which it would have allowed.
 //!
 //! All limits start unused, since charges from before the recording are unknown.
 

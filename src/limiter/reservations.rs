@@ -12,7 +12,7 @@ use super::{
     decide::{Fill, PendingCheck, decide},
 };
 
-/// The TTL of a reservation without a limit that says one.
+/// The TTL of a reservation without a limit that sets one.
 const TTL_UNLIMITED: Micros = 60 * SECOND;
 
 /// The answer to a request to reserve.

@@ -72,7 +72,7 @@ impl Counts<'_> {
 /// The index of the first counter of a domain, or of a limit in it, with their names.
 type Named = (usize, Box<str>, Option<Box<str>>);
 
-/// The indexes of the first counters that domains and limits without counters of their own share.
+/// The indexes of the first counters, shared by domains and limits without their own counters.
 const OTHER_DOMAIN: usize = 0;
 const OTHER_LIMIT: usize = OF_DOMAIN;
 
@@ -186,7 +186,7 @@ impl PolicyCounters {
         }
     }
 
-    /// Whether the limit of this number has counters of its own.
+    /// Whether the limit of this number has its own counters.
     pub fn has_own_counters(&self, limit: u32) -> bool {
         self.limits.get(limit as usize).is_some_and(|start| *start != OTHER_LIMIT)
     }

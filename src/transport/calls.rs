@@ -48,7 +48,7 @@ macro_rules! calls {
     };
 }
 
-// Paths are compared in this order, so those of every request come first.
+// Paths are compared in this order, so the most frequent ones come first.
 calls! {
     /// Weir's rate-limit service.
     RATE_LIMITER = "weir.v1.RateLimiter" {

@@ -11,7 +11,7 @@ use weir_core::hold::RESERVATION_ID_BYTES;
 use super::{digest::sha256, message::CheckMessage};
 use crate::limiter::Invalid;
 
-/// Version of the format. As the first byte it makes every hold begin with `A`, so that none looks like a command-line
+/// Version of the format. As the first byte it makes every hold start with `A`, so that none looks like a command-line
 /// flag.
 const VERSION: u8 = 1;
 /// Maximum length of the text, in bytes: more than the longest valid check needs.

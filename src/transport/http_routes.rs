@@ -35,7 +35,7 @@ use crate::auth::Access;
 pub struct HttpRoutes {
     router: Router,
     incomplete_calls: Arc<ConnectionCalls>,
-    /// Those of requests that are rejected unread, which take no room of others.
+    /// Calls that are rejected unread, which take no capacity of others.
     rejected: Arc<ConnectionCalls>,
     too_large: Counter,
 }

@@ -24,7 +24,7 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 const ADMIN: &str = "/weir.v1.Admin/";
 const ADMIN_HTTP: &str = "/v1/admin/";
 
-/// What a request is for.
+/// The target of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// The call; `None` for health checks, reflection, pages and unknown paths.

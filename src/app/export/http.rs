@@ -1,4 +1,4 @@
-//! OTLP over HTTP: each batch is a request on a connection of its own, as there is about one a second.
+//! OTLP over HTTP: each batch is a request on a separate connection, as there is about one a second.
 
 use std::{
     fmt,
@@ -70,7 +70,7 @@ impl HttpClient for Sender {
         if let Err(error) = &sent
             && self.warnings.allows(Instant::now())
         {
-            // The SDK's own error is "network error", whatever the cause.
+            // The SDK's own error is "network error", regardless of the cause.
             warn!(error = %Causes(&**error), "a request to the collector failed");
         }
         sent
@@ -96,7 +96,7 @@ async fn send(dialer: Dialer, request: Request<Bytes>) -> Result<Response<Bytes>
     tokio::pin!(connection, answer);
     tokio::select! {
         answer = &mut answer => answer,
-        // The connection has ended; what it has read is still delivered.
+        // The connection has ended; the data already read is still delivered.
         _ = &mut connection => answer.await,
     }
 }

@@ -1,5 +1,4 @@
-//! Translates the variables of tracing: those of envoyproxy/ratelimit, and those of OpenTelemetry that its exporters
-//! read.
+//! Translates the variables of tracing: envoyproxy/ratelimit's, and OpenTelemetry's that its exporters read.
 
 use weir_core::domain::{Micros, time::SECOND};
 

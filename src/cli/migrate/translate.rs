@@ -1,4 +1,4 @@
-//! Translates variables to settings. Redis, tracing and xDS have modules of their own.
+//! Translates variables to settings. Redis, tracing and xDS have separate modules.
 
 use std::path::Path;
 

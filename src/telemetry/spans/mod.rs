@@ -51,7 +51,7 @@ pub struct Spans {
 
 impl Spans {
     /// Builds the provider with a parent-based sampler: the client's sampling decision takes precedence, and of the
-    /// traces that begin here `sample_ratio` is sampled.
+    /// traces that start here `sample_ratio` is sampled.
     pub fn new(provider: TracerProviderBuilder, sample_ratio: f64) -> (Self, SdkTracerProvider) {
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample_ratio)));
         let provider = provider.with_sampler(sampler).build();
@@ -60,7 +60,7 @@ impl Spans {
         (Self { tracer: provider.tracer_with_scope(scope) }, provider)
     }
 
-    /// Begins the span of a request, if it is sampled. The name is set at the end, as most requests may have no span.
+    /// Starts the span of a request, if it is sampled. The name is set at the end, as most requests may have no span.
     pub fn begin(&self, parent: Option<&SpanContext>) -> Option<Span> {
         let span = self.start(SpanBuilder::from_name("").with_kind(SpanKind::Server), parent);
         span.is_recording().then_some(span)

@@ -17,7 +17,7 @@ pub struct TracingSettings {
     pub protocol: Protocol,
     /// The CA bundle that verifies a TLS collector; empty: the system's.
     pub ca: PathBuf,
-    /// The sampling ratio of traces that begin here, 0 to 1. A client's sampling decision takes precedence.
+    /// The sampling ratio of traces that start here, 0 to 1. A client's sampling decision takes precedence.
     pub sample_ratio: f64,
     /// `service.name` of the spans.
     pub service_name: String,

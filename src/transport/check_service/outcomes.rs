@@ -1,4 +1,4 @@
-//! Counts what became of checks, and reports them to the request context.
+//! Counts the outcomes of checks, and reports them to the request context.
 
 use weir_core::domain::key::domain_label;
 use weir_telemetry::request::{self, OTHER, Outcome};

@@ -32,7 +32,7 @@ use crate::{
 pub struct Settlement {
     /// The actual cost, in units.
     pub charged: u64,
-    /// Reserved units that were given back.
+    /// Refunded reserved units.
     pub refunded: u64,
     /// Units charged beyond the reserved ones.
     pub overage: u64,

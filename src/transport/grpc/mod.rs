@@ -73,7 +73,7 @@ pub struct Calls<S> {
     connected: Connected,
 }
 
-/// What the connections of the port share.
+/// The state that the connections of the port share.
 struct Port<S> {
     services: Services<S>,
     rls: Rls<S>,

@@ -49,7 +49,7 @@ impl<F: FnMut(Bytes) -> PendingAnswer<'static, BytesMut>> MessageHandler for F {
 }
 
 pub(super) struct Checks<S> {
-    // A reference count of its own: all threads share the limiter's.
+    // A separate reference count: all threads share the limiter's.
     service: Arc<CheckService<S>>,
     out: BytesMut,
     /// The permit of the stream.
@@ -103,7 +103,7 @@ pub(super) struct Answers<M, H: MessageHandler> {
     in_flight: WaitingAnswers,
     /// The error that the stream ends with, if any.
     error: Option<Status>,
-    /// Ends the stream, whatever is in flight.
+    /// Ends the stream, regardless of checks in flight.
     deadline: Option<BoxFuture<'static, Status>>,
     burst: Option<Burst>,
 }

@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Memory that a piece of answers takes besides its bytes until it is sent.
+/// Memory that a piece of answers takes in addition to its bytes until it is sent.
 pub(super) const PIECE_BYTES: usize = 256;
 
 impl<S: Store> Calls<S> {
@@ -111,9 +111,9 @@ impl<S: Store> Calls<S> {
     }
 }
 
-/// Counts the answers of a stream until the client reads them: HTTP/2 takes as many from each stream as the flow-control
-/// window of its client has room for. If the clients of the port leave too many unread, the trailers in place of the
-/// answers end the stream.
+/// Counts the answers of a stream until the client reads them: HTTP/2 takes as many from each stream as fit into its
+/// client's flow-control window. If the clients of the port leave too many unread, the trailers in place of the answers
+/// end the stream.
 fn counted(frame: Frame<Bytes>, connected: &Connected) -> Frame<Bytes> {
     let Some(bytes) = frame.data_ref() else { return frame };
     match connected.unread(bytes.len() + PIECE_BYTES) {

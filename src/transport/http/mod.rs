@@ -50,7 +50,7 @@ pub use site::Sites;
 /// The media type of answers.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Maximum number of values in the JSON of a check; twice what a valid one can have.
+/// Maximum number of values in the JSON of a check; twice as many as a valid one can have.
 const MAX_VALUES: usize = 512;
 
 /// Limits the log lines about answers that cannot be written to one a minute.
@@ -186,7 +186,7 @@ async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request)
     Ok(reservation::reserve(&api.services.checks, message, &actor, encode).await?)
 }
 
-/// Serves a call whose answer has no status and headers of its own.
+/// Serves a call whose answer does not set its own status and headers.
 async fn answer<S: Store>(api: Arc<Api<S>>, call: Call, mut request: Request) -> Result<Response, Problem> {
     let ([message, answer], actor) = (call.messages(), actor(&mut request));
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
@@ -203,8 +203,7 @@ fn actor(request: &mut Request) -> Actor {
     Actor { surface, transport: Transport::Http, peer, client }
 }
 
-/// A refusal: a problem that also has the members of the answer, so that they are in the same place whatever the
-/// status.
+/// A refusal: a problem that also has the members of the answer, so that they are in the same place for any status.
 #[derive(Serialize)]
 struct Refusal<'a> {
     #[serde(flatten)]
@@ -280,7 +279,7 @@ impl<S: Store> Api<S> {
             quota.into_iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()));
         let until_end = ban.and_then(|ban| ban.ends_after).map(|after| headers::retry_after(after));
         for (name, value) in headers.chain(until_end) {
-            // Names are ASCII, and values contain only what headers may hold.
+            // Names are ASCII, and values contain only characters that headers may hold.
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
             }

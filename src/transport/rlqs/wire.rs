@@ -178,7 +178,8 @@ pub fn entries(id: &[u8]) -> Option<BTreeMap<String, String>> {
     Some(entries)
 }
 
-/// Encodes a bucket's id with its entries sorted by key: one id for each bucket, whatever the order in Envoy's map.
+/// Encodes a bucket's id with its entries sorted by key: one id for each bucket, regardless of the order in Envoy's
+/// map.
 pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
     let (mut id, mut one) = (Vec::new(), Vec::new());
     for (key, value) in entries {
@@ -215,7 +216,7 @@ pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut Byt
     encode_key(field::ACTION, WireType::LengthDelimited, out);
     encode_varint((id_bytes + action.encoded_len()) as u64, out);
     put_bytes(field::BUCKET_ID, bucket, out);
-    // It fails only without room, and the buffer grows.
+    // It fails only without capacity, and the buffer grows.
     let _ = action.encode(out);
 }
 

@@ -84,7 +84,8 @@ impl<S: Store> Rls<S> {
     }
 }
 
-/// Returns the limit that decided: that of the first descriptor that is over, else of the only one that has a limit.
+/// Returns the limit that decided: the limit of the first descriptor that is over, else of the only one that has a
+/// limit.
 fn deciding<'s>(statuses: &'s DescriptorAnswers<'_>, outcome: Outcome) -> Option<&'s str> {
     let mut found = statuses.statuses.iter().filter(|status| match outcome {
         Outcome::Limited => status.over,

@@ -53,7 +53,7 @@ impl FromStr for Address {
     }
 }
 
-/// Returns what an address lacks, where that is clear.
+/// Returns the fault of an address, if it is clear.
 fn refined(text: &str) -> Option<String> {
     let is_host = |text: &str| !text.is_empty() && !text.contains(['/', ':', ' ']);
     match text.rsplit_once(':') {

@@ -89,7 +89,6 @@ impl ShardHolds {
         }
     }
 
-    /// Returns the record with this name at an anchor.
     pub(super) fn record(&self, anchor_path: &[u8], name: &[u8]) -> Option<&Record> {
         self.records.get(&joined(anchor_path, name)[..]).map(|recorded| &recorded.record)
     }

@@ -125,7 +125,7 @@ async fn trace(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
     let is_kept_up = matches!(store, Authority::Memory(_)) && random.once_in(2);
     let kinds = if limits.plan(0, 1).is_holdable() && !is_kept_up { 3 } else { 2 };
     // A factor changes the drip rate of a leaky bucket: one that is empty for the limit itself may hold units under the
-    // factor. Beside holds Redis keeps its state, which is forgotten here.
+    // factor. Next to holds Redis keeps its state, which is forgotten here.
     let drips = limits.limits.iter().any(|limit| matches!(limit.params, Params::LeakyBucket(_)));
     let factors: &[f64] = if drips { &[1.0] } else { &FACTORS };
     store.forget(clock).await;
@@ -190,7 +190,7 @@ async fn trace(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
     }
 }
 
-/// Returns limits of parent and child: of each algorithm that supports holds, and of slots beside units.
+/// Returns limits of parent and child: of each algorithm that supports holds, and of slots next to units.
 pub fn examples() -> impl Iterator<Item = [Params; 2]> {
     let parsed = |entry: &'static Entry| {
         entry.examples.iter().filter_map(|example| (entry.parse)(example, &Bounds::default()).ok())

@@ -1,4 +1,4 @@
-//! A request's factor changes neither what is held nor for how long the limit's states last.
+//! A request's factor changes neither the held units nor the lifetime of the limit's states.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ async fn a_factor_changes_nothing_of_what_is_held() {
     }
 }
 
-/// What was spent under a factor is not cut to what the limit itself could hold, though that holds a unit.
+/// The units spent under a factor are not cut to the limit's own maximum, though that holds a unit.
 #[tokio::test]
 async fn units_spent_under_a_factor_count_beside_a_hold() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));

@@ -1,5 +1,5 @@
 //! Leases, reservations and remembered requests in Redis as written when they were introduced, which replicas of
-//! adjacent minor versions share. See [`super::layout`] for what a change of the layout needs.
+//! adjacent minor versions share. See [`super::layout`] for the requirements of a change of the layout.
 
 use weir_core::{
     algorithm::{Bounds, find},
@@ -27,7 +27,7 @@ enum Asked<'a> {
     Once(&'a RequestId),
 }
 
-/// Decides a plan at this time, on a key of its own for each example.
+/// Decides a plan at this time, on a separate key for each example.
 async fn carry_out(redis: &OnRedis<'_>, now: Micros, name: &str, asked: Asked<'_>) -> Verdict {
     let algorithm = find(if name == "slot" { "concurrency" } else { "fixed_window" }).expect("an algorithm");
     let params = (algorithm.parse)(algorithm.examples[0], &Bounds::default()).expect("an example");

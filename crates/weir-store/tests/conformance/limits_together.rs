@@ -16,7 +16,7 @@ fn token_bucket(capacity: &str, count: &str, period: &str) -> Params {
     parse("token_bucket", &[("capacity", capacity), ("count", count), ("period", period)])
 }
 
-/// Returns how many requests pass, one for each limit in turns at each of these times.
+/// Returns how many requests pass, with one request per limit at each of these times.
 async fn admitted(
     store: &Authority,
     clock: &Arc<ManualClock>,
@@ -34,8 +34,8 @@ async fn admitted(
     admitted
 }
 
-/// A larger limit has used up the key: a refusal under the small one lasts no longer than it says, also beside a unit
-/// that is held, and of a reservation.
+/// A larger limit has used up the key: a refusal under the small one lasts no longer than it says, also with a unit
+/// held, and of a reservation.
 async fn refuse_no_longer(mut store: Authority, clock: &Arc<ManualClock>) {
     let [large, small] = [token_bucket("100", "1", "36s"), token_bucket("10", "1", "1s")]
         .map(|params| Limits::new(&[params.clone(), params]));

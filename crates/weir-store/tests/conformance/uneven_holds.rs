@@ -1,4 +1,4 @@
-//! Holds on some of a plan's levels, that end at different times: the stores agree on what they count.
+//! Holds on some of a plan's levels, that end at different times: the stores agree on the counts.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn plan<'a>(key: &'a Key, limits: &'a [Limit; 2], anchor: u8, cost: i64) -> Plan
     Plan::new(levels.collect(), Charge::AllOrNothing, None)
 }
 
-/// Settles a lease at one level before the other, and returns how the levels stand.
+/// Settles a lease at one level before the other, and returns the levels' decisions.
 async fn settled_one_after_the_other(store: &Authority) -> Decisions {
     let (key, limits) = (key(), [limit("parent", "100"), limit("child", "100")]);
     let id = HoldId { owner: 7, number: 1 };

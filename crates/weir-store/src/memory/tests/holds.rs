@@ -100,7 +100,7 @@ fn holds_and_stored_answers_take_places_by_their_size() {
     assert_eq!(store.stats().keys, 0);
 }
 
-/// Returns a full store, and a key of its own that has used one of 100 units.
+/// Returns a full store, and a separate key that has used one of 100 units.
 fn full_store(when_full: WhenFull) -> (MemoryStore<Arc<ManualClock>>, Limit, Key) {
     let (limit, known) = (per_second("100", "31d"), key(&["known", "a"]));
     let store = MemoryStore::new(MemorySettings { max_keys: MOST, when_full }, Arc::new(ManualClock::new(0)));

@@ -104,7 +104,7 @@ async fn the_calls_of_one_connection_count_as_one_submitter() {
     calls.push(call(&queue, 2, 2).await);
     let taken = queue.take(1_024, ROUND_TRIP);
     assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
-    // They also share the room of the queue.
+    // They also share the capacity of the queue.
     let queue = Arc::new(Queue::new(8));
     let mut calls = Vec::new();
     for _ in 0..8 {
@@ -151,7 +151,7 @@ async fn a_full_queue_is_shared_fairly_by_its_submitters() {
     assert_eq!(queue.answer(last, later()).await, Err(Failure::QueueFull));
 }
 
-/// A flood inspects a full queue in turns, not all of it for each part that is rejected.
+/// A flood inspects a part of a full queue at a time, not all of it for each rejected part.
 #[tokio::test]
 async fn abandoned_parts_of_a_full_queue_are_found_by_turns() {
     const SIZE: usize = 10 * INSPECTED;

@@ -75,8 +75,8 @@ local function expire(index)
   if level and level.s ~= before then touch(index) end
 end
 
--- Loads the states. Expired ones count as absent, whatever their limit is now, because a store may drop them at any
--- time.
+-- Loads the states. Expired ones count as absent, regardless of their current limit, because a store may drop them at
+-- any time.
 local function load()
   levels = false
   if is_cached() then

@@ -52,8 +52,8 @@ impl Sentinels {
     /// time, the connection to the reported server at least half of it, since it takes more round trips.
     ///
     /// # Errors
-    /// A master's [`Failure`], or else a Sentinel's. Of several, that of the first in the list, so that an outage has
-    /// one cause and one log line, whichever is asked first.
+    /// A master's [`Failure`], or else a Sentinel's. Of several, the failure of the first in the list, so that an
+    /// outage has one cause and one log line, whichever is asked first.
     pub(crate) async fn connect_to_master<T, F>(
         &self,
         deadline: Instant,
