@@ -76,7 +76,7 @@ impl Routes for HttpRoutes {
             self.too_large.increment(1);
         }
         if let Some(Lent { body, must_drain: true }) = Arc::into_inner(lent).map(Mutex::into_inner) {
-            body::drain(body).await;
+            body::drain(body.discarded()).await;
         }
         let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
         response.extensions_mut().get_or_insert_with(|| bytes);
@@ -85,7 +85,7 @@ impl Routes for HttpRoutes {
 
     async fn discard(&self, request: Request<Incoming>) {
         if !asks_first(&request) {
-            body::drain(self.rejected.body(request.into_body(), Expected::Message)).await;
+            body::drain(self.rejected.body(request.into_body(), Expected::Discarded)).await;
         }
     }
 

@@ -36,7 +36,7 @@ export async function loadTree() {
   if (filter !== (route().filter ?? "")) return;
   page.version = answer.version;
   page.domain = answer.domain.name;
-  page.mode = answer.domain.on_store_failure;
+  page.mode = new Map(answer.domain.settings).get("on_store_failure");
   if (document.activeElement !== $("filter")) $("filter").value = filter;
   const named = answer.domains.includes(page.domain) ? answer.domains : [page.domain, ...answer.domains];
   const option = (name) => new Option(name === "" ? "(default)" : name, name, false, name === page.domain);
