@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 use weir_core::domain::time::{DAY, SECOND};
-use weir_server::dial::{Address, Destination, Hints, Trust};
+use weir_server::dial::{Address, Destination, HTTP_2, Hints, Trust};
 use weir_settings::{Secret, Time, ensure, file::is_set, tls::TlsSettings};
 
 /// The scheme of a control plane in `limits`: `xds://HOST:PORT`.
@@ -111,7 +111,7 @@ impl XdsSettings {
             ca: "xds.tls.ca",
             server_name: "xds.tls.server_name",
         };
-        let trust = Trust { paths: self.tls.paths(), server_name: &self.tls.server_name, hints };
+        let trust = Trust { paths: self.tls.paths(), server_name: &self.tls.server_name, alpn: HTTP_2, hints };
         Destination::new(&self.address(address)?, trust).map_err(|why| format!("xds.tls: {why}"))
     }
 
