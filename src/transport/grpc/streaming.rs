@@ -20,13 +20,14 @@ use super::{
     lease,
     messages::Messages,
     quota_stream::QuotaAnswers,
-    stream::{Answers, Checks},
+    stream::{self, Answers},
     termination::{Termination, trailers},
 };
 use crate::{
     telemetry::Transport,
     transport::{
-        audit::Actor, authentication::ClientName, incomplete_calls::Expected, rlqs::Session, status::Rejected,
+        audit::Actor, authentication::ClientName, check_service::PendingAnswer, incomplete_calls::Expected,
+        rlqs::Session, status::Rejected,
     },
 };
 
@@ -59,28 +60,34 @@ impl<S: Store> Calls<S> {
     }
 
     pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let answers = |messages: Messages<_>, permit, _| {
-            let checks = Checks::new(self.port.services.checks.clone(), permit);
-            Answers::new(
-                messages.bound_large_messages(self.connected.clone()),
-                checks,
-                self.connected.clone(),
-                deadline,
-            )
-        };
-        self.stream(request, None, answers).await
+        let handler = |permit, _| stream::checks(self.port.services.checks.clone(), permit);
+        self.stream_answers(request, deadline, handler).await
     }
 
     pub(super) async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let answers = |messages: Messages<_>, permit, client| {
+        let handler = |permit, client| {
             let actor = Actor { transport: Transport::GrpcLease, ..self.actor(client) };
-            let handler = lease::handler(self.port.services.checks.clone(), actor, permit);
-            Answers::new(
-                messages.bound_large_messages(self.connected.clone()),
-                handler,
-                self.connected.clone(),
-                deadline,
-            )
+            lease::handler(self.port.services.checks.clone(), actor, permit)
+        };
+        self.stream_answers(request, deadline, handler).await
+    }
+
+    /// Serves a stream whose messages are answered one by one. `handler` makes the function that starts an answer.
+    async fn stream_answers<H>(
+        &self,
+        request: Request<Incoming>,
+        deadline: Option<Deadline>,
+        handler: impl Fn(Permit, Option<ClientName>) -> H + Sync,
+    ) -> Response<Body>
+    where
+        H: FnMut(Bytes) -> PendingAnswer<'static, BytesMut> + Send + Unpin + 'static,
+    {
+        let answers = |messages: Messages<_>, permit, client| {
+            let (messages, checks) =
+                (messages.bound_large_messages(self.connected.clone()), self.port.services.checks.clone());
+            // Answers to leases are never synchronous.
+            let timed = move |messages, since| checks.timed_all(Transport::GrpcStream, since, messages);
+            Answers::new(messages, handler(permit, client), timed, self.connected.clone(), deadline)
         };
         self.stream(request, None, answers).await
     }
