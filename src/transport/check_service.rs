@@ -13,13 +13,9 @@ use std::{
 
 use futures_util::future::{BoxFuture, Either};
 use scopeguard::ScopeGuard;
-use weir_core::{
-    algorithm::Bounds,
-    domain::{Micros, key::domain_label},
-};
+use weir_core::{algorithm::Bounds, domain::Micros};
 use weir_server::{ConcurrencyLimit, Overload, Permit};
 use weir_store::{ResetDone, Store};
-use weir_telemetry::request::{self, OTHER};
 
 use super::{audit::Actor, decode, idempotency::IdempotencySettings, message::CheckMessage, status::Rejected};
 use crate::{
@@ -28,7 +24,7 @@ use crate::{
 };
 
 pub use leases::LeaseAnswer;
-use outcomes::{by_itself, count, count_failed};
+use outcomes::{by_itself, count};
 pub use reservations::Settlement;
 
 /// Decides checks for the surfaces.
@@ -119,7 +115,7 @@ impl<S: Store> CheckService<S> {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                count_failed(handle, None, transport, is_observed);
+                self.failed(handle, None, transport);
                 return PendingAnswer::Ready(encode(Err(error.into()), summary_only));
             }
         };
@@ -162,7 +158,7 @@ impl<S: Store> CheckService<S> {
     /// # Errors
     /// [`Overload`] if too many decisions wait.
     pub fn check_permit(&self, handle: &PolicyHandle, transport: Transport) -> Result<Permit, Overload> {
-        self.permit().inspect_err(|_| count_failed(handle, None, transport, self.is_observed))
+        self.permit().inspect_err(|_| self.failed(handle, None, transport))
     }
 
     /// Returns the answer to the only check of a call. It takes a permit if it waits for the store.
@@ -206,11 +202,7 @@ impl<S: Store> CheckService<S> {
     /// # Errors
     /// [`Rejected`] if the store fails, and if too many decisions wait.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool, actor: &Actor) -> Result<ResetDone, Rejected> {
-        if self.is_observed {
-            let handle = self.limiter.policy();
-            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
-            request::summarize(|summary| summary.domain = Some(domain.into()));
-        }
+        self.report_domain(&self.limiter.policy(), request);
         let _permit = self.permit()?;
         let log = |done: Result<&ResetDone, &str>| actor.log_reset(&request.domain, &request.key, subtree, done);
         let ended = scopeguard::guard((), |()| log(Err("the call ended before the store: it may reset the key yet")));

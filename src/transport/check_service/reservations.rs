@@ -1,15 +1,14 @@
 //! Reservations: the calls Reserve, Commit, Cancel and Extend.
 
 use weir_core::{
-    domain::{Micros, key::domain_label},
+    domain::Micros,
     hold::{OnExpiry, Outcome as ReservationOutcome},
 };
 use weir_store::Store;
-use weir_telemetry::request::{self, OTHER};
 
 use super::{
     CheckService,
-    outcomes::{by_itself, count, count_failed},
+    outcomes::{by_itself, count},
 };
 use crate::{
     limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, Settled},
@@ -57,8 +56,7 @@ impl<S: Store> CheckService<S> {
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy();
         let read = message.map_err(Rejected::from).and_then(|(check, message)| self.read(&check, &message));
-        let (request, mut hold, ttl, on_expiry) =
-            read.inspect_err(|_| count_failed(&handle, None, actor.transport, self.is_observed))?;
+        let (request, mut hold, ttl, on_expiry) = read.inspect_err(|_| self.failed(&handle, None, actor.transport))?;
         let name = hold.name(actor.client.as_deref());
         let pending = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
         let reserved = self.outcome(&handle, pending).await;
@@ -112,10 +110,7 @@ impl<S: Store> CheckService<S> {
         let handle = self.limiter.policy();
         let hold = Hold::decode(hold)?;
         let request = self.request(&hold.check()?).map_err(|_| malformed())?;
-        if self.is_observed {
-            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
-            request::summarize(|summary| summary.domain = Some(domain.into()));
-        }
+        self.report_domain(&handle, &request);
         let call = match settle {
             Settle::Commit(_) => ReservationCall::Committed,
             Settle::Cancel => ReservationCall::Cancelled,

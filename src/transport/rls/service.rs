@@ -39,18 +39,14 @@ impl<S: Store> Rls<S> {
 
     /// Counts a request that cannot be decoded.
     pub fn unreadable(&self) {
-        self.service.limiter().policy().counters.check(None, Transport::Envoy, Outcome::Error);
-        self.summarize(None, None, Outcome::Error, false);
+        self.service.failed(&self.service.limiter().policy(), None, Transport::Envoy);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let handle = self.service.limiter().policy();
         let domain = handle.policy.domain(&request.query.domain);
-        let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| domain_label(&domain.name)));
-        let count = |outcome| handle.counters.check(index, Transport::Envoy, outcome);
         let failed = |rejected: Rejected| {
-            count(Outcome::Error);
-            self.summarize(name, None, Outcome::Error, false);
+            self.service.failed(&handle, domain, Transport::Envoy);
             rejected
         };
         check(&request.query).map_err(|error| failed(error.into()))?;
@@ -61,26 +57,13 @@ impl<S: Store> Rls<S> {
         let pending = self.service.limiter().check_descriptors(&handle, &resolved);
         let statuses = self.service.outcome(&handle, pending).await.map_err(failed)?;
         let answer = encode::response(request, &statuses, &self.settings);
-        let allowed = statuses.allowed();
-        let outcome = if allowed { Outcome::Allowed } else { Outcome::Limited };
-        count(outcome);
-        self.summarize(name, Some(&statuses), outcome, statuses.degraded);
-        Ok(answer)
-    }
-
-    /// Records the result in the request summary.
-    #[inline]
-    fn summarize(
-        &self,
-        domain: Option<&str>,
-        statuses: Option<&DescriptorAnswers<'_>>,
-        outcome: Outcome,
-        degraded: bool,
-    ) {
+        let outcome = if statuses.allowed() { Outcome::Allowed } else { Outcome::Limited };
+        handle.counters.check(domain.map(|domain| domain.index), Transport::Envoy, outcome);
         if self.service.is_observed {
-            let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
-            request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
+            let (name, limit) = (domain.map(|domain| domain_label(&domain.name)), deciding(&statuses, outcome));
+            request::summarize(|summary| summary.check(name, limit, outcome, statuses.degraded));
         }
+        Ok(answer)
     }
 }
 
