@@ -23,7 +23,7 @@ const FLOORS: &[&[&str]] = &[
 const TRANSPORT_FLOORS: &[&[&str]] = &[
     &["calls", "status", "audit", "authentication", "observer", "digest", "fields", "headers", "decision_json"],
     &["message", "routes", "incomplete_calls"],
-    &["guard", "hold", "idempotency", "limit_spec"],
+    &["guard", "hold_token", "idempotency", "limit_spec"],
     &["decode"],
     &["check_service", "json", "admin"],
     &["api", "rlqs"],

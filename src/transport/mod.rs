@@ -14,7 +14,7 @@ pub mod fields;
 pub mod grpc;
 pub mod guard;
 pub mod headers;
-pub mod hold;
+pub mod hold_token;
 pub mod http;
 mod http_routes;
 pub mod idempotency;
