@@ -14,8 +14,8 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, CHARGED_UNITS, Group, LIMITED, LeaseCall, NEAR, OF_DOMAIN, OF_LIMIT, ReservationCall,
-        ReservationUnits, SHADOW_LIMITED, Transport, counters_of, of_domain, of_limit,
+        ALLOWED, CHARGED_UNITS, CallKind, Group, LIMITED, LeaseCall, NEAR, OF_DOMAIN, OF_LIMIT, ReservationCall,
+        ReservationUnits, SHADOW_LIMITED, counters_of, of_domain, of_limit,
     },
 };
 
@@ -114,7 +114,7 @@ impl PolicyCounters {
 
     /// Counts one check in the domain of this number; `None`: in the shared counters of domains without their own.
     #[inline]
-    pub fn check(&self, domain: Option<u32>, transport: Transport, outcome: Outcome) {
+    pub fn check(&self, domain: Option<u32>, transport: CallKind, outcome: Outcome) {
         self.add(domain, Group::Checks, transport as usize * Outcome::ALL.len() + outcome as usize);
     }
 

@@ -20,7 +20,7 @@ use weir_store::{ResetDone, Store};
 use super::{audit::Actor, decode, idempotency::IdempotencySettings, message::CheckMessage, status::Rejected};
 use crate::{
     limiter::{Answer, CheckError, Fill, Invalid, Limiter, PendingCheck, PolicyHandle, Request},
-    telemetry::Transport,
+    telemetry::CallKind,
 };
 
 pub use leases::LeaseAnswer;
@@ -99,7 +99,7 @@ impl<S: Store> CheckService<S> {
         &self,
         handle: &Arc<PolicyHandle>,
         bytes: Result<&[u8], Invalid>,
-        transport: Transport,
+        transport: CallKind,
         encode: impl FnOnce(Result<&Answer<'_>, Rejected>, bool) -> T + Send + 'a,
     ) -> PendingAnswer<'a, T> {
         let is_observed = self.is_observed;
@@ -157,7 +157,7 @@ impl<S: Store> CheckService<S> {
     ///
     /// # Errors
     /// [`Overload`] if too many decisions wait.
-    pub fn check_permit(&self, handle: &PolicyHandle, transport: Transport) -> Result<Permit, Overload> {
+    pub fn check_permit(&self, handle: &PolicyHandle, transport: CallKind) -> Result<Permit, Overload> {
         self.permit().inspect_err(|_| self.failed(handle, None, transport))
     }
 
@@ -170,7 +170,7 @@ impl<S: Store> CheckService<S> {
         &self,
         handle: &PolicyHandle,
         pending: PendingAnswer<'_, T>,
-        transport: Transport,
+        transport: CallKind,
     ) -> Result<T, Overload> {
         match pending {
             PendingAnswer::Ready(answer) => Ok(answer),
@@ -213,12 +213,12 @@ impl<S: Store> CheckService<S> {
     }
 
     /// Records the duration of an answer.
-    pub fn timed(&self, transport: Transport, since: Instant) {
+    pub fn timed(&self, transport: CallKind, since: Instant) {
         self.timed_all(transport, since, 1);
     }
 
     /// Records the durations of answers that were made one after the other, each with their average.
-    pub fn timed_all(&self, transport: Transport, since: Instant, answers: u32) {
+    pub fn timed_all(&self, transport: CallKind, since: Instant, answers: u32) {
         let each = since.elapsed() / answers.max(1);
         self.limiter.metrics().check_duration(transport).record_times(each, answers);
     }

@@ -5,7 +5,7 @@ use weir_store::Store;
 use super::{CheckService, outcomes::count};
 use crate::{
     limiter::{AllAnswers, CheckError},
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{
         decode::{self, Message},
         status::Rejected,
@@ -21,7 +21,7 @@ impl<S: Store> CheckService<S> {
     pub async fn check_all<T>(
         &self,
         messages: Result<Vec<Message<'_>>, CheckError>,
-        transport: Transport,
+        transport: CallKind,
         encode: impl FnOnce(&AllAnswers<'_>, &[bool]) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy();

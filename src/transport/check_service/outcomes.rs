@@ -8,7 +8,7 @@ use weir_telemetry::request::{self, OTHER, Outcome};
 use super::CheckService;
 use crate::{
     limiter::{Answer, PolicyHandle, Request},
-    telemetry::Transport,
+    telemetry::CallKind,
 };
 
 /// An answer, and whether the request may pass, which is the same for all checks that are decided together.
@@ -21,7 +21,7 @@ pub(super) fn by_itself<'c, 'a>(answer: Option<&'c Answer<'a>>) -> Concluded<'c,
 
 impl<S: Store> CheckService<S> {
     /// Counts a request that failed, by its domain if known, and reports it.
-    pub fn failed(&self, handle: &PolicyHandle, domain: Option<&Domain>, transport: Transport) {
+    pub fn failed(&self, handle: &PolicyHandle, domain: Option<&Domain>, transport: CallKind) {
         handle.counters.check(domain.map(|domain| domain.index), transport, Outcome::Error);
         if self.is_observed {
             let name = domain.map(|domain| domain_label(&domain.name));
@@ -42,7 +42,7 @@ impl<S: Store> CheckService<S> {
 #[inline]
 pub(super) fn count(
     handle: &PolicyHandle,
-    transport: Transport,
+    transport: CallKind,
     request: &Request<'_>,
     answer: Concluded<'_, '_>,
     is_observed: bool,

@@ -48,7 +48,7 @@ use super::{
     routes::{self, Target, path},
     status::Rejected,
 };
-use crate::telemetry::Transport;
+use crate::telemetry::CallKind;
 use deadline::Deadline;
 use health::Health;
 pub use health::ServingReporter;
@@ -170,7 +170,7 @@ impl<S: Store> Calls<S> {
     fn actor(&self, client: Option<ClientName>) -> Actor {
         Actor {
             surface: "grpc",
-            transport: Transport::Grpc,
+            transport: CallKind::Grpc,
             peer: self.connected.peer,
             client: client.map(|ClientName(name)| name),
         }

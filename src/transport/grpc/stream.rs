@@ -20,7 +20,7 @@ use weir_store::Store;
 
 use super::{codec::FRAME_BYTES, deadline::Deadline, messages::Messages, waiting::WaitingAnswers};
 use crate::{
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{
         api::{answer, batch},
         check_service::{CheckService, PendingAnswer},
@@ -43,18 +43,18 @@ pub(super) fn checks<S: Store>(
     move |message| {
         let _ = &permit;
         let handle = service.limiter().policy_guard();
-        match batch::in_place(&service, &handle, Ok(&message), Transport::GrpcStream, mem::take(&mut out)) {
+        match batch::in_place(&service, &handle, Ok(&message), CallKind::GrpcStream, mem::take(&mut out)) {
             PendingAnswer::Ready(mut answers) => {
                 let answer = answers.split();
                 out = answers;
                 PendingAnswer::Ready(answer)
             }
-            PendingAnswer::Waiting(answer) => match service.check_permit(&handle, Transport::GrpcStream) {
+            PendingAnswer::Waiting(answer) => match service.check_permit(&handle, CallKind::GrpcStream) {
                 Ok(permit) => {
                     let (service, since) = (Arc::clone(&service), Instant::now());
                     let timed = move |answer| {
                         drop(permit);
-                        service.timed(Transport::GrpcStream, since);
+                        service.timed(CallKind::GrpcStream, since);
                         answer
                     };
                     PendingAnswer::Waiting(answer.map(timed).boxed())

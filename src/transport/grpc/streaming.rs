@@ -24,7 +24,7 @@ use super::{
     termination::{Termination, trailers},
 };
 use crate::{
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{
         audit::Actor, authentication::ClientName, check_service::PendingAnswer, incomplete_calls::Expected,
         rlqs::Session, status::Rejected,
@@ -66,7 +66,7 @@ impl<S: Store> Calls<S> {
 
     pub(super) async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let handler = |permit, client| {
-            let actor = Actor { transport: Transport::GrpcLease, ..self.actor(client) };
+            let actor = Actor { transport: CallKind::GrpcLease, ..self.actor(client) };
             lease::handler(self.port.services.checks.clone(), actor, permit)
         };
         self.stream_answers(request, deadline, handler).await
@@ -86,7 +86,7 @@ impl<S: Store> Calls<S> {
             let (messages, checks) =
                 (messages.bound_large_messages(self.connected.clone()), self.port.services.checks.clone());
             // Answers to leases are never synchronous.
-            let timed = move |messages, since| checks.timed_all(Transport::GrpcStream, since, messages);
+            let timed = move |messages, since| checks.timed_all(CallKind::GrpcStream, since, messages);
             Answers::new(messages, handler(permit, client), timed, self.connected.clone(), deadline)
         };
         self.stream(request, None, answers).await

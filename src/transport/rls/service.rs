@@ -9,7 +9,7 @@ use weir_telemetry::request::{self, OTHER, Outcome};
 use super::{encode, pb::RateLimitResponse, settings::EnvoySettings, wire::RateLimitRequest};
 use crate::{
     limiter::{CheckError, DescriptorAnswers, DescriptorsRequest, Invalid},
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{check_service::CheckService, status::Rejected},
 };
 
@@ -33,20 +33,20 @@ impl<S: Store> Rls<S> {
     pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let since = Instant::now();
         let answer = self.decide(request).await;
-        self.service.timed(Transport::Envoy, since);
+        self.service.timed(CallKind::Envoy, since);
         answer
     }
 
     /// Counts a request that cannot be decoded.
     pub fn unreadable(&self) {
-        self.service.failed(&self.service.limiter().policy(), None, Transport::Envoy);
+        self.service.failed(&self.service.limiter().policy(), None, CallKind::Envoy);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let handle = self.service.limiter().policy();
         let domain = handle.policy.domain(&request.query.domain);
         let failed = |rejected: Rejected| {
-            self.service.failed(&handle, domain, Transport::Envoy);
+            self.service.failed(&handle, domain, CallKind::Envoy);
             rejected
         };
         check(&request.query).map_err(|error| failed(error.into()))?;
@@ -58,7 +58,7 @@ impl<S: Store> Rls<S> {
         let statuses = self.service.outcome(&handle, pending).await.map_err(failed)?;
         let answer = encode::response(request, &statuses, &self.settings);
         let outcome = if statuses.allowed() { Outcome::Allowed } else { Outcome::Limited };
-        handle.counters.check(domain.map(|domain| domain.index), Transport::Envoy, outcome);
+        handle.counters.check(domain.map(|domain| domain.index), CallKind::Envoy, outcome);
         if self.service.is_observed {
             let (name, limit) = (domain.map(|domain| domain_label(&domain.name)), deciding(&statuses, outcome));
             request::summarize(|summary| summary.check(name, limit, outcome, statuses.degraded));
