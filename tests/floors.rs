@@ -29,7 +29,7 @@ const TRANSPORT_FLOORS: &[&[&str]] = &[
     &["api", "rlqs"],
     &["http"],
     &["rls"],
-    &["grpc", "http_routes"],
+    &["grpc", "http_port"],
 ];
 
 /// Whether a module may use the generated messages.
