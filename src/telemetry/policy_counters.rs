@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     domain::{Decision, OnStoreFailure},
-    hold::{Grant, Settled},
+    hold::{Grant, RenewalTotals},
 };
 use weir_policy::overrides::CHANGES;
 use weir_store::Effect;
@@ -163,7 +163,7 @@ impl PolicyCounters {
     /// before.
     pub fn lease(&self, domain: Option<u32>, call: LeaseCall, grant: Option<&Grant>) {
         self.add(domain, Group::Leases, call as usize);
-        let Some(&Grant { settled: Settled { granted, spent, returned, burnt }, .. }) = grant else { return };
+        let Some(&Grant { settled: RenewalTotals { granted, spent, returned, burnt }, .. }) = grant else { return };
         let units = [
             (Group::LeaseUnitsGranted, granted),
             (Group::LeaseUnitsSpent, spent),

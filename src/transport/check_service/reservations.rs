@@ -11,7 +11,7 @@ use super::{
     outcomes::{by_itself, count},
 };
 use crate::{
-    limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, Settled},
+    limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, SettleOutcome},
     proto::ReserveRequest,
     telemetry::{
         ReservationCall,
@@ -138,7 +138,7 @@ fn concluded(
     handle: &PolicyHandle,
     call: ReservationCall,
     reserved: u64,
-    settled: &Settled,
+    settled: &SettleOutcome,
 ) -> Result<Settlement, Rejected> {
     let count = |call, units: &[_]| handle.counters.reservation(settled.domain, call, units);
     match settled.outcome {
