@@ -267,7 +267,7 @@ mod tests {
     use super::*;
     use crate::{
         domain::time::SECOND,
-        hold::{Settled, Spend},
+        hold::{RenewalTotals, Spend},
     };
 
     /// A holder stops before the deadline of the authority, however their clocks drift within the bound.
@@ -287,7 +287,7 @@ mod tests {
             let mut holder = Holder::new(HoldId { owner: 1, number: 1 }, terms, 0);
             let OnShortage::Store(Some(first)) = holder.short(&balance, 100, 0) else { panic!("no renewal") };
             let grant = |sequence, is_kept| {
-                let (is_recalled, refused_for, settled) = (false, 0, Settled::default());
+                let (is_recalled, refused_for, settled) = (false, 0, RenewalTotals::default());
                 Grant { sequence, units: 10, free: 100, is_kept, is_recalled, refused_for, settled }
             };
             assert_eq!(holder.answered(&balance, &grant(first.sequence, false), false, 0), 0);

@@ -11,7 +11,7 @@ use smallvec::smallvec;
 use weir_core::{
     algorithm::{Bounds, Entry, Params, find, rates},
     domain::{Charge, Key, ManualClock, Micros},
-    hold::{HoldId, OnExpiry, RequestId, Reservation, Step, decide_with_holds, renew},
+    hold::{HoldId, OnExpiry, RequestId, Reservation, ReservationStep, decide_with_holds, renew},
     plan::{Level, Limit, Origin, Plan},
     testing::{DishonestOwner, Random, fresh_seed, from_environment},
 };
@@ -59,13 +59,13 @@ impl Limits {
 }
 
 /// Draws a step of a reservation: new ones, and repeated, valid or invalid steps of earlier ones.
-pub fn reservation_step(random: &mut Random) -> Step {
+pub fn reservation_step(random: &mut Random) -> ReservationStep {
     let ttl = random.pick(&[10_000, 250_000, 250_000, 10_000_000, 40_000_000_000]);
     match random.below(6) {
-        0..3 => Step::Reserve { ttl, on_expiry: random.pick(&[OnExpiry::Keep, OnExpiry::Release]) },
-        3 => Step::Commit { actual: random.magnitude(1_000).unsigned_abs() },
-        4 => Step::Cancel,
-        _ => Step::Extend { ttl },
+        0..3 => ReservationStep::Reserve { ttl, on_expiry: random.pick(&[OnExpiry::Keep, OnExpiry::Release]) },
+        3 => ReservationStep::Commit { actual: random.magnitude(1_000).unsigned_abs() },
+        4 => ReservationStep::Cancel,
+        _ => ReservationStep::Extend { ttl },
     }
 }
 

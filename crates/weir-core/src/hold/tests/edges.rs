@@ -3,7 +3,7 @@
 use super::recorder::Recorder;
 use crate::{
     domain::{Micros, request::MAX_COST},
-    hold::{Grant, LeaseAnswer, LeaseRequest, Offer, Settled},
+    hold::{Grant, LeaseAnswer, LeaseRequest, Offer, RenewalTotals},
 };
 
 /// Start of a counting interval.
@@ -19,7 +19,7 @@ const ENOUGH: Grant = Grant {
     is_kept: true,
     is_recalled: false,
     refused_for: 0,
-    settled: Settled { granted: 0, spent: 0, returned: 0, burnt: 0 },
+    settled: RenewalTotals { granted: 0, spent: 0, returned: 0, burnt: 0 },
 };
 const REFUSED: Grant = Grant { free: 0, ..ENOUGH };
 

@@ -157,7 +157,7 @@ fn a_reservation_that_full_memory_refuses_is_counted() {
         let (store, limit, known) = full_store(when_full);
         let before = store.stats().capacity_misses;
         for (number, key) in [known, key(&["new", "a"])].iter().enumerate() {
-            let step = Step::Reserve { ttl: SECOND, on_expiry: OnExpiry::Keep };
+            let step = ReservationStep::Reserve { ttl: SECOND, on_expiry: OnExpiry::Keep };
             let mut plan =
                 Plan::new([Level::new(key, 2, 2, &limit, 1)].into_iter().collect(), Charge::AllOrNothing, None);
             plan.reservation = Some(Reservation { name: b"a", step });
