@@ -79,6 +79,12 @@ impl Ledger {
         })
     }
 
+    /// Returns the last deadline of its holds, also of those without units: stores keep it until then, so that repeated
+    /// renewals are recognized. 0 without holds.
+    pub fn last_deadline(&self) -> Micros {
+        self.holds.iter().map(|hold| hold.deadline).max().unwrap_or(0)
+    }
+
     /// Forgets expired holds, which would be burnt next. Returns whether any of them counts.
     pub fn forget_expired(&mut self, now: Micros) -> bool {
         let mut counted = false;

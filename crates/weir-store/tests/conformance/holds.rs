@@ -121,9 +121,8 @@ pub fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
 async fn trace(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[DishonestOwner::default(); 2]; 2];
-    // Upkeep may forget an expired lease before its owner renews it.
     let is_kept_up = matches!(store, Authority::Memory(_)) && random.once_in(2);
-    let kinds = if limits.plan(0, 1).is_holdable() && !is_kept_up { 3 } else { 2 };
+    let kinds = if limits.plan(0, 1).is_holdable() { 3 } else { 2 };
     // A factor changes the drip rate of a leaky bucket: one that is empty for the limit itself may hold units under the
     // factor. Next to holds Redis keeps its state, which is forgotten here.
     let drips = limits.limits.iter().any(|limit| matches!(limit.params, Params::LeakyBucket(_)));
