@@ -6,7 +6,7 @@ mod derived;
 mod flags;
 mod paths;
 mod source;
-mod store;
+pub mod store;
 #[cfg(test)]
 mod tests;
 

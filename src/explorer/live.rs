@@ -10,7 +10,7 @@ use weir_store::{metrics::ServerStatus, redis::RedisStore};
 use weir_telemetry::Histogram;
 
 use super::{Explorer, Reply, json_reply, no_domain, read};
-use crate::telemetry::{HotKey, HotKeys, Transport};
+use crate::telemetry::{CallKind, HotKey, HotKeys};
 
 /// Maximum number of keys in each list.
 const MAX_KEYS: usize = 15;
@@ -55,7 +55,7 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
         "checks": counts.domain(domain.index),
         "unmatched": counts.unmatched(domain.index),
         "degraded": degraded,
-        "latency": buckets(Transport::ALL.map(|transport| limiter.metrics().check_duration(transport)).as_slice()),
+        "latency": buckets(CallKind::ALL.map(|transport| limiter.metrics().check_duration(transport)).as_slice()),
         "store": limiter.store().shared().map(|shared| store(shared.redis())),
         "limits": limits,
         "busy": by_key(&hot),

@@ -41,7 +41,7 @@ pub use leases::Leased;
 pub use policy_handle::PolicyHandle;
 pub use request::Request;
 use request::ensure_checkable;
-pub use reservations::{Reserved, Settle, Settled};
+pub use reservations::{Reserved, Settle, SettleOutcome};
 pub use simulation::Simulation;
 pub use status::{DescriptorAnswer, DescriptorAnswers, DisplayedLimit};
 

@@ -18,7 +18,7 @@ use super::{
         MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES, SNAPSHOT_DURATION,
         SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES, XDS_CONNECTED,
     },
-    series::{LimitCounters, Transport},
+    series::{CallKind, LimitCounters},
 };
 
 /// Maximum length of a label with values of requests, in bytes.
@@ -168,7 +168,7 @@ impl Metrics {
     }
 
     /// Returns the histogram of the durations of checks by this transport.
-    pub fn check_duration(&self, transport: Transport) -> &Histogram {
+    pub fn check_duration(&self, transport: CallKind) -> &Histogram {
         &self.check_durations.0[transport as usize]
     }
 
@@ -235,7 +235,7 @@ impl Metrics {
 }
 
 /// The time to answer checks, by transport.
-struct CheckDurations([Histogram; Transport::ALL.len()]);
+struct CheckDurations([Histogram; CallKind::ALL.len()]);
 
 impl Default for CheckDurations {
     fn default() -> Self {
@@ -247,7 +247,7 @@ impl Render for CheckDurations {
     fn render(&self, out: &mut String) {
         let (name, help) = CHECK_DURATION;
         heading(out, name, "histogram", help);
-        for transport in Transport::ALL {
+        for transport in CallKind::ALL {
             let labels = format!("transport=\"{}\"", transport.name());
             self.0[transport as usize].render(name, &labels, out);
         }

@@ -36,8 +36,8 @@ macro_rules! labels {
 }
 
 labels! {
-    /// The transport of a check.
-    Transport {
+    /// The kind of the call that a check came in: the label `transport`.
+    CallKind {
         /// A unary gRPC call.
         Grpc = "grpc",
         /// A gRPC call with many checks.
@@ -142,9 +142,9 @@ macro_rules! domain_series {
 }
 
 domain_series! {
-    Checks[Transport::ALL.len() * Outcome::ALL.len()] = |at| {
+    Checks[CallKind::ALL.len() * Outcome::ALL.len()] = |at| {
         let (transport, outcome) = (at / Outcome::ALL.len(), at % Outcome::ALL.len());
-        let labels = vec![("transport", Transport::ALL[transport].name()), ("outcome", Outcome::ALL[outcome].name())];
+        let labels = vec![("transport", CallKind::ALL[transport].name()), ("outcome", Outcome::ALL[outcome].name())];
         (Kind::Checks(transport), CHECKS, labels)
     };
     Degraded[OnStoreFailure::ALL.len()] =

@@ -29,7 +29,7 @@ use super::{
 use near_cache::MeteredNearCache;
 use weir_core::{
     domain::{Charge, Decision, Key, Micros, OnStoreFailure, time::SECOND},
-    hold::{Grant, Idempotency, Renewal, Step},
+    hold::{Grant, Idempotency, Renewal, ReservationStep},
     plan::{Level, Plan},
 };
 use weir_telemetry::{Causes, LogLimit, Registry, Render, request};
@@ -169,7 +169,7 @@ impl SharedStore {
         match plan.reservation.map(|reservation| reservation.step) {
             None => {}
             // An unavailable store cannot hold units, so this is decided as a check.
-            Some(Step::Reserve { .. }) => {
+            Some(ReservationStep::Reserve { .. }) => {
                 let mut check = plan.clone();
                 check.reservation = None;
                 return self.fall_back(&check, Undecided { failure, fates, refusal: None });

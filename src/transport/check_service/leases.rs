@@ -10,7 +10,7 @@ use weir_store::Store;
 
 use super::{
     CheckService,
-    outcomes::{by_itself, count, count_failed},
+    outcomes::{by_itself, count},
 };
 use crate::{
     limiter::{Answer, Invalid, Leased, Request},
@@ -57,7 +57,7 @@ impl<S: Store> CheckService<S> {
             Ok((request, id, message))
         });
         let (request, id, LeaseRequest { generation, sequence, spent, kept, want, .. }) =
-            read.inspect_err(|_| count_failed(&handle, None, actor.transport, self.is_observed))?;
+            read.inspect_err(|_| self.failed(&handle, None, actor.transport))?;
         let leasable = self.limiter.leasable(&handle, &request).map_err(|error| {
             count(&handle, actor.transport, &request, None, self.is_observed);
             Rejected::from(error).in_field("check")

@@ -116,14 +116,15 @@ impl<S: Store> Quotas<S> {
     }
 
     /// Records a stream's report of a bucket, and appends the assignment to send immediately, if any.
-    pub fn report(&self, stream: u64, domain: usize, report: &wire::Report<'_>, out: &mut bytes::BytesMut) {
-        self.metrics.used(domain, &report.usage);
+    pub fn report(&self, stream: u64, domain: usize, report: &wire::Report, out: &mut bytes::BytesMut) {
+        let usage = report.usage();
+        self.metrics.used(domain, &usage);
         let now = self.now();
         let mut state = self.lock();
         // Under one lock: a new bucket without streams would be swept before it has the report.
-        let found = state.find(domain, report.bucket);
-        let Some(number) = found.or_else(|| self.add(&mut state, domain, report.bucket)) else { return };
-        match state.report(stream, number, &report.usage, now) {
+        let found = state.find(domain, &report.bucket);
+        let Some(number) = found.or_else(|| self.add(&mut state, domain, &report.bucket)) else { return };
+        match state.report(stream, number, &usage, now) {
             Ok(Some(action)) => wire::put_action(state.id(number), action, self.ttl_seconds(), out),
             Ok(None) => self.joined.notify_one(),
             Err(Full) => self.full(),

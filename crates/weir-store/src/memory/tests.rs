@@ -13,7 +13,7 @@ use std::{
 use super::*;
 use weir_core::{
     domain::{Charge, Decision, ManualClock, key::MAX_SEGMENTS, time::SECOND},
-    hold::{Hold, HoldId, Idempotency, OnExpiry, Outcome, RequestId, Reservation, Step},
+    hold::{Hold, HoldId, Idempotency, OnExpiry, Outcome, RequestId, Reservation, ReservationStep},
     plan::{Level, Limit, Origin},
     testing::parse,
 };

@@ -16,7 +16,7 @@ use crate::outage_charges::Due;
 use weir_core::{
     algorithm::{Params, UndoRule},
     domain::{Charge, Micros},
-    hold::{OnExpiry, Renewal, RequestId, Reservation, Step, levels_digest},
+    hold::{OnExpiry, Renewal, RequestId, Reservation, ReservationStep, levels_digest},
     plan::{Level, Plan, firsts},
 };
 
@@ -267,11 +267,11 @@ fn head(
         Mode::Reserve(reservation) | Mode::ClaimReservation(reservation) => {
             text(body, reservation.name);
             let (task, value) = match reservation.step {
-                Step::Reserve { ttl, on_expiry: OnExpiry::Keep } => (1, ttl),
-                Step::Reserve { ttl, on_expiry: OnExpiry::Release } => (2, ttl),
-                Step::Commit { actual } => (3, actual as i64),
-                Step::Cancel => (3, 0),
-                Step::Extend { ttl } => (4, ttl),
+                ReservationStep::Reserve { ttl, on_expiry: OnExpiry::Keep } => (1, ttl),
+                ReservationStep::Reserve { ttl, on_expiry: OnExpiry::Release } => (2, ttl),
+                ReservationStep::Commit { actual } => (3, actual as i64),
+                ReservationStep::Cancel => (3, 0),
+                ReservationStep::Extend { ttl } => (4, ttl),
             };
             [task, value].into_iter().for_each(|number| int(body, number));
         }

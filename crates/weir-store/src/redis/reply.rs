@@ -7,7 +7,7 @@ use super::command::error_text;
 use crate::{Failure, ResetDone};
 use weir_core::{
     domain::{Decision, Micros},
-    hold::{Grant, Idempotency, Outcome, Settled},
+    hold::{Grant, Idempotency, Outcome, RenewalTotals},
     plan::Decisions,
 };
 
@@ -152,7 +152,7 @@ impl<'a> Answers<'a> {
         // The sequence number is not in the reply; the caller fills it in.
         let refused_for = self.time()?;
         let (granted, spent, returned, burnt) = (self.count()?, self.count()?, self.count()?, self.count()?);
-        let settled = Settled { granted, spent, returned, burnt };
+        let settled = RenewalTotals { granted, spent, returned, burnt };
         Ok(Grant { sequence: 0, units, free, is_kept, is_recalled, refused_for, settled })
     }
 

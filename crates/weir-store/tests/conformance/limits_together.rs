@@ -7,7 +7,7 @@ use super::holds::{Authority, Limits, START, in_memory, on_redis};
 use weir_core::{
     algorithm::Params,
     domain::{ManualClock, Micros, time::SECOND},
-    hold::{OnExpiry, Reservation, Step},
+    hold::{OnExpiry, Reservation, ReservationStep},
     testing::parse,
 };
 use weir_test_redis::{Options, Server};
@@ -44,7 +44,7 @@ async fn refuse_no_longer(mut store: Authority, clock: &Arc<ManualClock>) {
         clock.set(START);
         let reserve = async |name: &[u8], cost| {
             let mut plan = small.plan(0, cost);
-            let step = Step::Reserve { ttl: 120 * SECOND, on_expiry: OnExpiry::Keep };
+            let step = ReservationStep::Reserve { ttl: 120 * SECOND, on_expiry: OnExpiry::Keep };
             plan.reservation = Some(Reservation { name, step });
             store.verdict(&plan).await.decisions[1]
         };

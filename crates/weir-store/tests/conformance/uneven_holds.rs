@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     domain::{Charge, Key, ManualClock, Micros, time::SECOND},
-    hold::{HoldId, OnExpiry, Outcome, Renewal, Reservation, Step},
+    hold::{HoldId, OnExpiry, Outcome, Renewal, Reservation, ReservationStep},
     plan::{Decisions, Level, Limit, Origin, Plan},
     testing::parse,
 };
@@ -61,7 +61,7 @@ async fn refused_after_a_hold(store: &Authority, clock: &ManualClock) -> Decisio
     let (key, limits) = (key(), [limit("parent", "1"), limit("child", "100")]);
     clock.set(START);
     let mut reserved = plan(&key, &limits, 2, 5).only(|index| index == 1);
-    let step = Step::Reserve { ttl: SECOND, on_expiry: OnExpiry::Release };
+    let step = ReservationStep::Reserve { ttl: SECOND, on_expiry: OnExpiry::Release };
     reserved.reservation = Some(Reservation { name: b"one", step });
     let outcome = store.verdict(&reserved).await.reservation;
     assert!(matches!(outcome.as_deref(), Some(Outcome::Reserved { .. })));
@@ -88,7 +88,7 @@ async fn a_hash_is_marked_as_held_until_its_last_hold_has_ended() {
         number(&mut &value.expect("marked")[..]) as Micros
     };
     let mut reserved = plan(&key, &limits, 1, 1);
-    let step = Step::Reserve { ttl: HOUR, on_expiry: OnExpiry::Keep };
+    let step = ReservationStep::Reserve { ttl: HOUR, on_expiry: OnExpiry::Keep };
     reserved.reservation = Some(Reservation { name: b"one", step });
     let outcome = redis.store().verdict(&reserved).await.expect("a verdict").reservation;
     let Some(Outcome::Reserved { expires_after }) = outcome.as_deref() else { panic!("{outcome:?}") };

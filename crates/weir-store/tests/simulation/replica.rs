@@ -13,7 +13,9 @@ use tokio::{
 };
 use weir_core::{
     domain::{Key, Micros, time::SECOND},
-    hold::{HoldId, LeaseAnswer, LeaseRequest, Offer, Outcome as Reserved, Renewal, RequestId, Reservation, Step},
+    hold::{
+        HoldId, LeaseAnswer, LeaseRequest, Offer, Outcome as Reserved, Renewal, RequestId, Reservation, ReservationStep,
+    },
 };
 use weir_settings::Time;
 use weir_store::{
@@ -109,7 +111,7 @@ pub enum Kind {
     /// With the check's number as request ID.
     Identified,
     /// A step of a reservation that is named by the check's number, with these units.
-    Reservation(Step, i64),
+    Reservation(ReservationStep, i64),
     /// A client's request for its lease, which is this hold.
     Lease(LeaseRequest, HoldId),
 }

@@ -1,7 +1,7 @@
 //! Tests of the queue: bounded round trips, fairness among submitters, and the bound of the queue.
 
 use super::*;
-use weir_telemetry::request::{RequestContext, Surface};
+use weir_telemetry::request::{RequestContext, Route};
 
 const ROUND_TRIP: Duration = Duration::from_millis(10);
 
@@ -69,8 +69,8 @@ async fn round_trips_are_bounded_by_work_and_fair_to_submitters() {
 
 /// Queues a part with this work from a separate call on a connection.
 async fn call(queue: &Arc<Queue>, connection: u64, work: u32) -> Pending {
-    let surface = Surface::Grpc { service: "s", method: "m" };
-    let context = Arc::new(RequestContext::new(surface, connection, None, None, false));
+    let route = Route::Grpc { service: "s", method: "m" };
+    let context = Arc::new(RequestContext::new(route, connection, None, None, false));
     let queue = Arc::clone(queue);
     let push = async move { queue.push(Part { work, ..Part::default() }, later(), false).unwrap() };
     tokio::spawn(request::within(context, push)).await.unwrap()

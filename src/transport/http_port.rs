@@ -31,8 +31,8 @@ use super::{
 };
 use crate::auth::Access;
 
-/// The routes of the HTTP port.
-pub struct HttpRoutes {
+/// The HTTP port: its routes, and the bounds of request bodies.
+pub struct HttpPort {
     router: Router,
     incomplete_calls: Arc<ConnectionCalls>,
     /// Calls that are rejected unread, which take no capacity of others.
@@ -40,7 +40,7 @@ pub struct HttpRoutes {
     too_large: Counter,
 }
 
-impl HttpRoutes {
+impl HttpPort {
     /// Returns the port with these routes, whose requests have bodies of at most `max_body_bytes`.
     pub fn new(router: Router, max_body_bytes: usize, metrics: &ListenerMetrics, connected: Connected) -> Self {
         let [incomplete_calls, rejected] = [max_body_bytes, 0]
@@ -49,7 +49,7 @@ impl HttpRoutes {
     }
 }
 
-impl Routes for HttpRoutes {
+impl Routes for HttpPort {
     type Body = Body;
 
     fn on(&self, connected: &Connected) -> Self {
