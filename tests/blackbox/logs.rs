@@ -3,7 +3,6 @@
 use std::{
     io::{BufRead, BufReader},
     process::Stdio,
-    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -168,9 +167,10 @@ fn text_logs_are_logfmt() {
     assert_eq!(messages, ["starting", "policy loaded", "serving"]);
 }
 
-/// Starts a service whose log has stalled so long that lines are lost. Returns it with the number of checks.
-async fn stalled() -> (Server, usize) {
-    let setup = Setup::new().env("WEIR_LOG__LEVEL", "weir::access=debug,info").env("WEIR_SHUTDOWN__DELAY", "200ms");
+/// Starts a service with this `shutdown.delay` whose log has stalled so long that lines are lost. Returns it with the
+/// number of checks.
+async fn stalled(delay: &str) -> (Server, usize) {
+    let setup = Setup::new().env("WEIR_LOG__LEVEL", "weir::access=debug,info").env("WEIR_SHUTDOWN__DELAY", delay);
     let snapshot = setup.path("snapshot");
     let server = setup.snapshot(snapshot).policy(&POLICY.replace("domain: api", "")).start();
     server.stall_log();
@@ -191,22 +191,25 @@ async fn stalled() -> (Server, usize) {
 
 #[tokio::test]
 async fn a_log_whose_reader_stalls_holds_up_no_check_and_no_shutdown() {
-    let (mut server, _) = stalled().await;
+    let (mut server, _) = stalled("200ms").await;
     assert_eq!(server.get("/readyz").0, 200);
     server.stop();
     assert!(server.dir.path().join("snapshot").exists());
 
-    let (mut server, _) = stalled().await;
+    let (mut server, _) = stalled("60s").await;
     server.signal(Signal::TERM);
     eventually("it drains", || (server.get("/readyz").0 == 503).then_some(()));
-    tokio::time::sleep(Duration::from_millis(150)).await;
-    server.signal(Signal::TERM);
+    // Signals soon after the first one count as one with it.
+    eventually("another signal ends it", || {
+        server.signal(Signal::TERM);
+        (!server.lives()).then_some(())
+    });
     assert_eq!(server.wait_for_end(), 4);
 }
 
 #[tokio::test]
 async fn a_log_that_is_read_again_has_all_lines_but_the_counted_ones_in_order() {
-    let (mut server, checks) = stalled().await;
+    let (mut server, checks) = stalled("0s").await;
     let lost = server.metric("weir_log_lines_lost_total") as usize;
     server.read_log();
     server.stop();
