@@ -14,7 +14,7 @@ pub enum AppError {
     /// Neither a policy nor `allow_all` is configured.
     #[error(
         "no policy: name its file or directory by --limits PATH, WEIR_LIMITS or the setting `limits`. To serve without one, which \
-         allows every check that brings no limits of its own, use --allow-all, WEIR_ALLOW_ALL=true or the setting `allow_all`"
+         allows every check without its own limits, use --allow-all, WEIR_ALLOW_ALL=true or the setting `allow_all`"
     )]
     NoPolicy,
     /// Both a policy and `allow_all` are configured.

@@ -8,7 +8,7 @@ use weir_policy::{Diff, Difference, lint::Changes};
 
 use super::{CommandResult, EXIT_NO, out::print_line, rules::RulesArgs};
 
-/// Compare two policies: what keys may do, and which counts are lost
+/// Compare two policies: the limits of keys, and lost counts
 ///
 /// Exit code 0: both say the same; 1: they differ; 2: an error.
 #[derive(Args)]

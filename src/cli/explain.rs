@@ -37,7 +37,7 @@ pub(super) struct Explain {
     /// The domain whose policy decides
     #[arg(long, default_value = "")]
     domain: String,
-    /// Also say what these overrides change: a file with what `weir overrides --json` has printed
+    /// Also say what these overrides change: a file with the output of `weir overrides --json`
     #[arg(long, value_name = "FILE")]
     overrides: Option<PathBuf>,
     #[command(flatten)]

@@ -126,7 +126,7 @@ struct SettingsArgs {
     /// The policy: a YAML file or a directory of them
     #[arg(long, value_name = "PATH")]
     limits: Option<PathBuf>,
-    /// Serve without a policy: every check that brings no limits of its own is allowed
+    /// Serve without a policy: every check without its own limits is allowed
     #[arg(long, conflicts_with = "limits")]
     allow_all: bool,
     /// The store: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://

@@ -27,7 +27,7 @@ const NOT_HELD: &str = "nothing is held: reserved without the shared store, whic
 
 /// Reserve units until their real cost is known
 ///
-/// Decides as `weir check` does. Where it is allowed, the cost is charged and held, and the last line is the hold: give it to
+/// Decides as `weir check` does. If it is allowed, the cost is charged and held, and the last line is the hold token: pass it to
 /// `weir commit`, `weir cancel` or `weir extend`. A reservation that no limit applies to holds nothing, with a warning on standard
 /// error.
 ///
@@ -40,7 +40,7 @@ pub(super) struct Reserve {
     /// How long to hold them: 10ms to 1d. Concurrency limits have a default
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     ttl: Option<Micros>,
-    /// What becomes of them after that time
+    /// The fate of the units after that time
     #[arg(long, value_enum, default_value_t)]
     on_expiry: OnExpiry,
     /// Print JSON
@@ -55,14 +55,14 @@ enum OnExpiry {
     /// They count as spent
     #[default]
     Keep,
-    /// They are given back
+    /// They are refunded
     Release,
 }
 
 /// A reservation, and how the answer is printed.
 #[derive(Args)]
 struct Reservation {
-    /// The hold that `weir reserve` printed
+    /// The hold token that `weir reserve` printed
     hold: String,
     /// Print JSON
     #[arg(long)]
@@ -73,11 +73,11 @@ struct Reservation {
 
 /// Settle a reservation by its real cost
 ///
-/// What was not used is given back; more is charged, also above the limit. A reservation is settled once: a repeated command
+/// Unused units are refunded; more units are charged, also above the limit. A reservation is settled once: a repeated command
 /// prints the first settlement.
 #[derive(Args)]
 pub(super) struct Commit {
-    /// Units that it really cost; by default what was reserved
+    /// The real cost, in units; by default the reserved units
     #[arg(long, value_name = "UNITS", allow_negative_numbers = true, value_parser = parse_cost)]
     actual: Option<i64>,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use super::{CommandResult, out::print_line};
 
 /// Print a JSON Schema (2020-12), for editors that check and complete YAML
 ///
-/// Save it beside the YAML file, and begin that file with the line `# yaml-language-server: $schema=FILE`.
+/// Save it next to the YAML file, and start that file with the line `# yaml-language-server: $schema=FILE`.
 #[derive(Subcommand)]
 pub(super) enum Schema {
     /// The schema of policy files in the native format

@@ -33,7 +33,7 @@ const PANICKED: u8 = 5;
 ///
 /// Settings come from a file, then the environment (WEIR_GRPC__LISTEN for grpc.listen), then flags; config/weir.yaml
 /// explains each. Ports: gRPC 127.0.0.1:8081; HTTP 127.0.0.1:8080 (the same API as JSON, /metrics, /healthz, /readyz).
-/// SIGHUP reloads the policy; changed files are reloaded automatically. A second SIGTERM or SIGINT ends at once.
+/// SIGHUP reloads the policy; changed files are reloaded automatically. A second SIGTERM or SIGINT ends immediately.
 ///
 /// Exit codes: 0 after SIGTERM or SIGINT; 2 when it cannot start; 3 when the last snapshot could not be written; 4 after a
 /// second signal; 5 when a part of the service has panicked.

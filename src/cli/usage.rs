@@ -22,8 +22,8 @@ const MAX_TOP: u64 = 10_000;
 
 /// Show the keys that use most of their limits, or are refused most often
 ///
-/// `used` and `near` read all keys that are stored; a shared store is read slowly, so that checks are not delayed. `refused` is what
-/// the replicas have sampled of late, where http.ui.enabled is set.
+/// `used` and `near` read all keys that are stored; a shared store is read slowly, so that checks are not delayed. `refused` is
+/// the replicas' recent samples, where http.ui.enabled is set.
 #[derive(Args)]
 pub(super) struct Usage {
     #[command(flatten)]

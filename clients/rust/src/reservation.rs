@@ -56,7 +56,7 @@ impl Reserve {
 
 /// The result of a reservation.
 #[derive(Debug)]
-#[must_use = "what is held is given back when it is dropped"]
+#[must_use = "the held units are refunded when it is dropped"]
 pub enum Acquired<T> {
     /// The units or the slot are held.
     Held(T),
