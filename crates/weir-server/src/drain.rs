@@ -73,10 +73,9 @@ impl Drain {
         self.connections.track_future(connection)
     }
 
-    /// Tells connections to finish, waits at most `timeout` for all of them, then cuts the rest. `true`: none had to be
-    /// cut.
+    /// Tells connections to finish, waits at most `timeout` for all of them, then cuts the rest. Listeners must be closed
+    /// by then ([`Self::close`]). `true`: none had to be cut.
     pub async fn finish(&self, timeout: Duration) -> bool {
-        self.close.cancel();
         self.begun.store(true, Ordering::Relaxed);
         self.begin.cancel();
         self.connections.close();
