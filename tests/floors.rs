@@ -23,13 +23,13 @@ const FLOORS: &[&[&str]] = &[
 const TRANSPORT_FLOORS: &[&[&str]] = &[
     &["calls", "status", "audit", "authentication", "observer", "digest", "fields", "headers", "decision_json"],
     &["message", "routes", "incomplete_calls"],
-    &["guard", "hold", "idempotency", "limit_spec"],
+    &["guard", "hold_token", "idempotency", "limit_spec"],
     &["decode"],
     &["check_service", "json", "admin"],
     &["api", "rlqs"],
     &["http"],
     &["rls"],
-    &["grpc", "http_routes"],
+    &["grpc", "http_port"],
 ];
 
 /// Whether a module may use the generated messages.

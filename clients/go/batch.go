@@ -17,7 +17,7 @@ type Result struct {
 	Err error
 }
 
-// CheckBatch decides up to 1,000 checks in order, each by itself, in one call. The results are in the order of the requests; an invalid
+// CheckBatch decides up to 1,000 checks in order, independently, in one call. The results are in the order of the requests; an invalid
 // check fails alone. The call's deadline is the longest of the checks' deadlines; a check without one counts with the client's.
 func (c *Client) CheckBatch(ctx context.Context, requests ...Request) []Result {
 	requests = c.identified(requests)
@@ -57,7 +57,7 @@ type AllDecision struct {
 	Allowed bool
 	// RetryAfter is, if the call is refused, the time after which the same call passes. 0: no wait helps.
 	RetryAfter time.Duration
-	// Decisions are those of each check's own limits, in the order of the requests. In a refused call some may be allowed; they are not
+	// Decisions has each check's decision by its own limits, in the order of the requests. In a refused call some may be allowed; they are not
 	// charged either.
 	Decisions []Decision
 }

@@ -13,7 +13,7 @@ const (
 	BreakerClosed BreakerState = iota
 	// BreakerHalfOpen sends one call at a time, a probe of whether the service is available again.
 	BreakerHalfOpen
-	// BreakerOpen fails all calls at once, without sending them.
+	// BreakerOpen fails all calls immediately, without sending them.
 	BreakerOpen
 )
 
@@ -21,8 +21,8 @@ func (s BreakerState) String() string {
 	return [...]string{"closed", "half-open", "open"}[s]
 }
 
-// breaker is a circuit breaker: it opens after maxFailures outages in a row. An outage of a call that began before the last answer does not
-// count: calls that were sent together to one frozen replica miss their deadlines together, while other replicas answer.
+// breaker is a circuit breaker: it opens after maxFailures outages in a row. An outage does not count if its call started before the last
+// answer: calls that were sent concurrently to one frozen replica miss their deadlines together, while other replicas answer.
 type breaker struct {
 	// 0: the circuit breaker never opens.
 	maxFailures int
@@ -36,20 +36,20 @@ type breaker struct {
 	probing   bool
 }
 
-// outcome is what the result of a call says about the service.
+// outcome is the health of the service by the result of a call.
 type outcome int
 
 const (
 	answered outcome = iota
 	outage
-	// Nothing: the caller gave up, or the service did not serve the call.
+	// The call does not count: its caller gave up, or the service did not serve it.
 	unknown
 )
 
 // permit is the permit of one call.
 type permit struct {
 	probe bool
-	// The number of answers when the call began.
+	// The number of answers when the call started.
 	answers uint64
 }
 

@@ -110,7 +110,7 @@ func TestOutagesOfCallsThatBeganBeforeTheLastAnswerDoNotCount(t *testing.T) {
 	b.leave(sent(), outage)
 	b.leave(sent(), outage)
 	in(BreakerHalfOpen)
-	// The answer to a call that was sent before it opened closes it, whatever the probe finds.
+	// The answer to a call that was sent before it opened closes it, regardless of the probe.
 	probe := sent()
 	b.leave(early, answered)
 	b.leave(probe, outage)

@@ -70,7 +70,7 @@ func TestChecksOfAStreamThatEndsAreRepeated(t *testing.T) {
 
 func TestConcurrentCoalescedChecksGetTheirOwnAnswers(t *testing.T) {
 	server := weirtest.Start(t, weirtest.Limits)
-	// So few that many checks are unary calls.
+	// A small enough maximum that many checks are unary calls.
 	client := connect(t, server.Grpc, weir.WithCoalescing(4))
 	streaming(t, client, server)
 	var workers sync.WaitGroup

@@ -68,7 +68,7 @@ func cookbookLimits(t *testing.T, docs string) string {
 	return limits
 }
 
-// program returns a program that runs each recipe, in a function of its own, after the introduction.
+// program returns a program that runs each recipe, in a separate function, after the introduction.
 func program(introduction string, recipes []string, address string) string {
 	imports, introduction, _ := strings.Cut(introduction, ")\n")
 	// Longer than a decision takes on a busy machine.

@@ -22,8 +22,8 @@ func (s Source) String() string {
 	return [...]string{"service", "fallback", "lease"}[s]
 }
 
-// Decision is the answer to a check. The summary, up to NextAfter, is taken over all limits on the key's path, each field by itself, so its
-// numbers may come from different limits. Binding has the numbers of the limit that decided.
+// Decision is the answer to a check. The summary, up to NextAfter, is taken over all limits on the key's path, each field independently, so
+// its numbers may come from different limits. Binding has the numbers of the limit that decided.
 type Decision struct {
 	// Allowed reports whether the request may pass.
 	Allowed bool
@@ -48,7 +48,7 @@ type Decision struct {
 	Leased bool
 	// Repeated reports that this is the answer to an earlier request with the same RequestID. This one charged nothing.
 	Repeated bool
-	// Override is the id of the operator's override in force, or of the ban that refused the check.
+	// Override is the id of the operator's override that applies, or of the ban that refused the check.
 	Override string
 	// BanReason is the operator's reason for the ban that refused the check. If the ban has no end, Never is true.
 	BanReason string
@@ -56,7 +56,7 @@ type Decision struct {
 	Binding *Level
 	// Levels are all limits on the path, root first. Nil without the option Levels.
 	Levels []Level
-	// Source says who decided. Of a Fallback, all numbers above are 0; of a Lease, only Remaining and RetryAfter are set.
+	// Source says who decided. For a Fallback, all numbers above are 0; for a Lease, only Remaining and RetryAfter are set.
 	Source Source
 	// Err is, of a Fallback, the reason why the service did not decide.
 	Err error
@@ -72,7 +72,7 @@ type Level struct {
 	Shadow bool
 	// Allowed reports whether this limit alone allows the check.
 	Allowed bool
-	// Limit is the most units that it allows at once.
+	// Limit is the most units that it allows in one burst.
 	Limit uint64
 	// Remaining is the largest cost that it would still allow now; of a concurrency limit, the free slots, of which a
 	// request takes one.

@@ -7,7 +7,7 @@
 // (fail open) or OnFailure(Deny) (fail closed) an outage is answered by a decision too, whose Source is Fallback.
 //
 // A call ends within 50 ms, retries included (WithDeadline, Deadline). Idempotent calls are retried when a connection or a replica is lost.
-// During an outage a circuit breaker fails calls at once.
+// During an outage a circuit breaker fails calls immediately.
 //
 // WithLease decides checks of hot keys in this process, with units that the client leases.
 //

@@ -109,12 +109,12 @@ func TestTheCallersContextEndsACall(t *testing.T) {
 	equal(t, "breaker", client.BreakerState(), weir.BreakerClosed)
 }
 
-// In a gRPC server the deadline is that of its client, who could open the circuit breaker.
+// In a gRPC server the deadline is set by its client, which could otherwise open the circuit breaker.
 func TestTheCallersDeadlineDoesNotOpenTheBreaker(t *testing.T) {
 	server, client := started(t, weir.WithBreaker(1, time.Hour))
 	check(t, client, trade)
 	server.Freeze(t)
-	// So many and so short that gRPC ends some of them before the timer of their context fires.
+	// Many short calls: gRPC ends some of them before the timer of their context fires.
 	for range 2000 {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Microsecond)
 		_, err := client.Check(ctx, trade)

@@ -66,7 +66,7 @@ func ExampleWithLease() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close() // Gives back what is not spent.
+	defer client.Close() // Returns the unspent units.
 	decided := map[weir.Source]int{}
 	for range 1000 {
 		decision, err := client.Check(context.Background(), weir.Key{"api", "alex"})

@@ -17,7 +17,7 @@ const (
 	maxSegmentBytes = 1024
 )
 
-// Verdict tells a server what to do with a request.
+// Verdict is what a server does with a request.
 type Verdict struct {
 	// Pass reports whether the request passes.
 	Pass bool

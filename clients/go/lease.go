@@ -28,7 +28,7 @@ type lease struct {
 
 	mu      sync.Mutex
 	machine *hold.Lease
-	// When a check of at least this cost passes, from the last refusal of the service, which began the present hold-off. 0: unknown.
+	// When a check of at least this cost passes, by the last refusal of the service, which started the present hold-off. 0: unknown.
 	retryAt, retryCost int64
 	// The lease is not in the table any more, or the client is closed.
 	dropped bool

@@ -151,7 +151,7 @@ func TestALeaseRefusesForATime(t *testing.T) {
 	if !refusal.Leased || refusal.RetryAfter <= 0 || refusal.Remaining != 0 {
 		t.Errorf("%+v", refusal)
 	}
-	// A unit comes back in a day, whether the service or a lease refuses. Until then the last units may still be granted.
+	// A unit refills in a day, whether the service or a lease refuses. Until then the last units may still be granted.
 	weirtest.Until(t, "leases tell what the service has said", func() bool {
 		for leased := 0; leased < 100; {
 			verdict := client.Guard(ctx, few)
@@ -167,7 +167,7 @@ func TestALeaseRefusesForATime(t *testing.T) {
 		}
 		return true
 	})
-	// After a reset other clients pass at once, and this client soon.
+	// After a reset other clients pass immediately, and this client soon.
 	_, err := client.Reset(ctx, "", few)
 	succeeded(t, err)
 	equal(t, "another client", check(t, connect(t, server.Grpc), few).Allowed, true)

@@ -19,7 +19,7 @@ const maxCost = hold.MaxCost
 // Key is a path, root first: 1 to 32 segments of 1 to 1,024 bytes each. Segments are compared byte for byte and need no escaping.
 type Key []string
 
-// FailureMode says what happens if the service does not decide, in an outage.
+// FailureMode is the result of a check that the service does not decide, in an outage.
 type FailureMode int
 
 const (

@@ -121,7 +121,7 @@ func TestTheCallersMetadataIsNotSent(t *testing.T) {
 type shard struct{}
 
 func TestAnInterceptorMayAddMetadata(t *testing.T) {
-	// What has arrived, in the order of the calls: method and header.
+	// The calls that have arrived, in order: method and header.
 	arrived := make(chan string, 10)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)

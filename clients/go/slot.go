@@ -29,7 +29,7 @@ type Slot struct {
 
 // Slot takes a slot of each concurrency limit on the path. Other limits there are charged the Cost (default 1).
 func (c *Client) Slot(ctx context.Context, key Key, options ...ReserveOption) (*Slot, error) {
-	// The TTL begins after this moment.
+	// The TTL starts after this moment.
 	asked := time.Now()
 	reservation, err := c.Reserve(ctx, key, 1, options...)
 	if err != nil {

@@ -1,7 +1,7 @@
-"""All client packages hold leases of one key at once, while clients, replicas and Redis fail: never over the limit, and no error.
+"""All client packages hold leases of one key while clients, replicas and Redis fail: never over the limit, and no error.
 
-An outage of a call is no error here: the programs fail closed (on_failure: deny), so it is a refusal like others. The packages' own tests
-assert that replicas that end fail no call.
+An outage of a call is not an error here: the programs fail closed (on_failure: deny), so it counts as a refusal. The
+packages' own tests assert that replicas that end fail no call.
 
     python3 clients/leases WEIR [--profile PROFILE] [LANGUAGE ...]
 
@@ -28,18 +28,19 @@ schema:
     children:
       "*": { limits: [{ token_bucket: { capacity: CAPACITY, count: COUNT, period: 1s } }] }
 """
-# Units of the limit for each program: less than it asks for.
+# Units of the limit per program; each asks for more.
 CAPACITY, PER_SECOND = 150, 300
 KEY = "hot"
 CALM_S = 3
 # Redis is stopped for longer than leases last.
 STOPPED_S = 1
-# Shares of what the limit admits without faults, and of all that is admitted then.
+# The least share of the limit that is admitted without faults, and the least share of the admitted units that is
+# leased.
 LEAST_USED, LEAST_LEASED = 0.8, 0.5
 
 
 class Ordinary(threading.Thread):
-    """Ordinary checks of the same key, at each replica in turn."""
+    """Ordinary checks of the same key, at the replicas, round-robin."""
 
     def __init__(self, replicas):
         super().__init__(daemon=True)
@@ -57,7 +58,7 @@ class Ordinary(threading.Thread):
 
 
 def story(programs, redis, replicas):
-    """Lives through all that may fail: when nothing did, in microseconds, and the units granted to clients by then."""
+    """Runs all faults. Returns the time without faults, in microseconds, and the units granted to clients by its end."""
     arguments = (",".join(replica.grpc for replica in replicas), "", f"api/{KEY}", str(10 * PATIENCE_S))
     for program in programs:
         program.start(*arguments)
@@ -92,13 +93,13 @@ def story(programs, redis, replicas):
     for program in programs:
         program.process.terminate()
         code = program.process.wait(PATIENCE_S)
-        # A JVM tells the signal, though it ends in order.
+        # A JVM exits with the signal's code, though it stops gracefully.
         assert code in (0, 128 + signal.SIGTERM), f"{program.language} ended with {code}"
     return calm, granted
 
 
 def judge(limit, admitted, calm, granted):
-    """Prints what was admitted, and fails where a promise is broken."""
+    """Prints the admitted units, and fails if a promise is broken."""
     since, until = calm
     for who, units in admitted.items():
         assert units, f"{who} was admitted nothing"

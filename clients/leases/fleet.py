@@ -1,4 +1,4 @@
-"""Three replicas over one Redis, each at a port of its own for its life."""
+"""Three replicas with one Redis, each always at its own port."""
 
 import json
 import os
@@ -61,7 +61,7 @@ class Replica:
         assert code == (0 if how == signal.SIGTERM else -how), f"{self.log}: {code}"
 
     def check(self, name, cost):
-        """An ordinary check by JSON; None: there is no answer."""
+        """An ordinary check by JSON; None: no answer."""
         body = json.dumps({"key": ["api", name], "cost": str(cost)}).encode()
         try:
             headers = {"content-type": "application/json"}

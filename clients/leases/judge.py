@@ -1,4 +1,4 @@
-"""What a limit says to the checks that were admitted, by the times before and after each of them. Nothing here is of the code under test."""
+"""Judges the admitted checks by the times before and after each of them, without any of the code under test."""
 
 RESOLUTION_US = 2
 
@@ -13,12 +13,12 @@ class Limit:
         return self.capacity + self.per_second * microseconds / 1e6
 
     def excess(self, admitted):
-        """Units beyond the limit in the worst window, at least. A window has for certain those of which both times lie in it."""
+        """A lower bound of the units over the limit in the worst window, by the checks with both times in it."""
         starts = sorted(before for before, _ in admitted)
         most = _Greatest([self.admits(start) - self.capacity for start in starts])
         worst = 0
         for before, after in sorted(admitted, key=lambda unit: unit[1]):
-            # Windows that begin no later than this unit have it.
+            # Windows that start no later than this unit contain it.
             in_window = most.add(_count_until(starts, before))
             worst = max(worst, in_window - self.admits(after + RESOLUTION_US))
         return worst
@@ -31,7 +31,7 @@ def _count_until(ordered, value):
 
 
 class _Greatest:
-    """Numbers of which the first ones are raised by 1, and the greatest of these is told: a binary tree over them."""
+    """Numbers, of which `add` raises the first ones by 1 and returns the greatest of these: a binary tree."""
 
     def __init__(self, numbers):
         self.leaves = 1 << max(len(numbers) - 1, 0).bit_length()
@@ -42,7 +42,7 @@ class _Greatest:
             self.greatest[node] = max(self.greatest[2 * node], self.greatest[2 * node + 1])
 
     def add(self, count):
-        """Raises the first `count` numbers, at least one: the greatest of them."""
+        """Raises the first `count` numbers, at least one, and returns the greatest of them."""
         node, width, path, told, above = 1, self.leaves, [], float("-inf"), 0
         while count < width:
             path.append(node)
@@ -65,11 +65,11 @@ class _Greatest:
 
 
 def find_one_too_many():
-    """Fails unless the judge acquits what one exact limiter admits, and finds a single unit more."""
+    """Fails unless the judge accepts the admissions of an exact limiter, and detects a single unit more."""
     limit = Limit(50, 1_000)
     exact = [0] * 50 + [number * 1_000 for number in range(1, 2_000)]
     for more in ([], [0], [700_000], [exact[-1]]):
         found = limit.excess([(time, time) for time in sorted(exact + more)])
-        # Its times are taken for those of a clock of so many microseconds.
+        # The judge assumes a clock with that resolution.
         expected = len(more) - 2 * RESOLUTION_US / 1_000 if more else 0
         assert expected <= found <= len(more), f"the judge finds {found} of {len(more)} too many at {more}"

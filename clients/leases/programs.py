@@ -1,4 +1,4 @@
-"""The program `examples/leased` of each package: how it is built, and what it has printed."""
+"""The program `examples/leased` of each package: its build, and its output."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Calls per second and latency, against a service of its own: unary, coalesced and leased; threads and asyncio.
+"""Calls per second and latency, against its own service: unary, coalesced and leased; threads and asyncio.
 
 The latency of a leased check is the time that it adds to the caller.
 """
@@ -71,7 +71,7 @@ def report(name: str, concurrency: int, latencies: list[float]) -> None:
 
 
 async def measure_tasks(address: str, concurrency: int, mode: dict[str, bool]) -> list[float]:
-    """Returns the latencies of checks from tasks, with a client of their own."""
+    """Returns the latencies of checks from tasks, with their own client."""
     async with weir.AsyncClient(address, deadline=10, **mode) as client:
         await client.wait_ready(10)
         return await tasks(client, concurrency)

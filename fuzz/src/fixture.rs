@@ -16,7 +16,7 @@ use weir_store::{AnyStore, MemoryStore, SystemClock, memory::MemorySettings};
 use weir::{
     limiter::Limiter,
     overrides::{DOCUMENTS, OverrideService},
-    telemetry::{Metrics, Transport},
+    telemetry::{CallKind, Metrics},
     transport::{
         admin::{AdminService, ReplicaRegistry},
         audit::Actor,
@@ -95,7 +95,7 @@ pub fn checks() -> CheckService<Memory> {
 
 /// Makes a client without a name.
 pub fn actor() -> Actor {
-    Actor { surface: "grpc", transport: Transport::Grpc, peer: None, client: None }
+    Actor { surface: "grpc", transport: CallKind::Grpc, peer: None, client: None }
 }
 
 /// Makes the operators' API over a store of its own.

@@ -88,7 +88,7 @@ pub enum AppError {
     Descriptors(#[from] Damaged),
 }
 
-/// Returns what helps if the overrides file is damaged.
+/// Returns advice if the overrides file is damaged.
 fn overrides_hint(error: &FileError) -> &'static str {
     match error {
         FileError::Io { .. } => "",

@@ -1,4 +1,4 @@
-//! Exports spans to a collector with OpenTelemetry's SDK, on a thread of its own: a slow or unreachable collector costs
+//! Exports spans to a collector with OpenTelemetry's SDK, on a separate thread: a slow or unreachable collector costs
 //! spans, never a check.
 
 mod dial;

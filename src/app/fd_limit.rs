@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 use weir_server::max_open;
 
-/// File descriptors besides client connections: listeners, files being read, connections to a store.
+/// File descriptors in addition to client connections: listeners, files being read, connections to a store.
 const BESIDE_CONNECTIONS: u64 = 256;
 
 /// Raises the soft limit to the hard limit, and warns if the connections of ports with these maxima do not fit.

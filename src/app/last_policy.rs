@@ -12,7 +12,7 @@ use super::source::log;
 use crate::xds::{self, DiscoveryResponse, XdsSettings};
 
 /// The file `xds.last_policy_file`, if configured. A write may hang, as on a network mount whose server is gone, so
-/// neither acknowledging a policy nor putting it in force waits for it.
+/// neither acknowledging nor applying a policy waits for it.
 #[derive(Clone)]
 pub(super) struct LastPolicy {
     path: Option<PathBuf>,

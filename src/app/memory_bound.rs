@@ -19,8 +19,8 @@ use crate::{
 
 /// Baseline of the process, in bytes.
 const BASE_BYTES: usize = 32 << 20;
-/// Bytes of one state with a key of 24 bytes: measured by `cargo bench --bench states`, with 80 bytes for the arrival time
-/// of each of four limits in force together, rounded up.
+/// Bytes of one state with a key of 24 bytes: measured by `cargo bench --bench states`, with 80 bytes for the arrival
+/// time of each of four limits that apply together, rounded up.
 const STATE_BYTES: usize = 448;
 /// Bytes of each mark of a state beyond the first (`sliding_log`, `sliding_buckets`).
 const MARK_BYTES: usize = 8;

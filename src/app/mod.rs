@@ -54,11 +54,11 @@ use crate::{
     overrides::OverrideService,
     telemetry::{HotKeys, Metrics},
     transport::{
-        Guarded, HttpRoutes, Unauthenticated,
+        Guarded, HttpPort, Unauthenticated,
         admin::{AdminService, ReplicaRegistry},
         api::Services,
         check_service::CheckService,
-        grpc::Calls,
+        grpc::GrpcPort,
         http::Sites,
         observer::RequestObserver,
         rlqs::{QuotaMode, Quotas},
@@ -82,10 +82,10 @@ pub struct App {
     span_export: Option<SpanExport>,
     /// The threads that serve checks: gRPC, then HTTP.
     workers: [Workers; 2],
-    grpc: Server<Guarded<Calls<AnyStore>>>,
-    http: Server<Guarded<HttpRoutes>>,
+    grpc: Server<Guarded<GrpcPort<AnyStore>>>,
+    http: Server<Guarded<HttpPort>>,
     /// The port of `/metrics` and the probes alone.
-    metrics: Option<Server<Guarded<HttpRoutes>>>,
+    metrics: Option<Server<Guarded<HttpPort>>>,
 }
 
 impl App {
@@ -166,7 +166,7 @@ impl App {
             let envoy = settings.envoy.clone();
             let checks = with_permits(settings.grpc.max_concurrent_requests, &grpc_metrics);
             let services = Services { checks, admin };
-            Calls::new(services, drain.clone(), &settings.grpc, envoy, quotas.clone(), &grpc_metrics).await
+            GrpcPort::new(services, drain.clone(), &settings.grpc, envoy, quotas.clone(), &grpc_metrics).await
         };
         let unauthenticated = Unauthenticated {
             local_operators: settings.admin == AdminRule::Local,
@@ -191,7 +191,7 @@ impl App {
         };
         let http_listener = listen("http.listen", &settings.http.listen, &http_workers).await?;
         let max_body_bytes = settings.grpc.max_message_bytes;
-        let pages = HttpRoutes::new(pages, max_body_bytes, &http_metrics, Connected::new(drain.clone()));
+        let pages = HttpPort::new(pages, max_body_bytes, &http_metrics, Connected::new(drain.clone()));
         let http = ports.server(http_listener, pages, &http_workers, http, http_metrics);
         let metrics_port = metrics_port(&settings, &monitoring, &metrics, &http_workers, &drain).await?;
         let requires_store = settings.store.redis.required_for_readiness;
@@ -246,7 +246,7 @@ impl App {
         }
         let mut shutdown = pin!(shutdown);
         tokio::select! {
-            // So that a ban holds from the first request on, if the store answers.
+            // A ban must hold from the first request on, if the store answers.
             () = self.overrides.refresh() => {}
             () = &mut shutdown => {
                 info!("stopped during startup");
@@ -277,7 +277,7 @@ impl App {
             () = panicked([&mut background, &mut serving, &mut following], self.limiter.store().shared()) => true,
         };
         info!("draining: readiness fails, calls are still served");
-        // So that it reports nothing after this.
+        // It must report nothing after this.
         following.shutdown().await;
         self.readiness.report_draining().await;
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;

@@ -47,7 +47,7 @@ pub(super) fn warn_of_empty(files: &[PathBuf]) {
 }
 
 impl PolicyReloader {
-    /// Puts a policy in force. The same policy again changes nothing: a control plane sends it on each new stream, and
+    /// Applies a policy. The same policy again changes nothing: a control plane sends it on each new stream, and
     /// replacing it would end all leases and the near cache.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl PolicyReloader {
         }
     }
 
-    /// Drops the outage charges of limits that are no longer in force: they are not charged to the store.
+    /// Drops the outage charges of limits that are no longer effective: they are not charged to the store.
     fn forget_charges_of_removed_limits(&self) {
         let Some(charges) = self.limiter.store().shared().and_then(SharedStore::outage_charges) else { return };
         if charges.keys() == 0 {

@@ -12,7 +12,7 @@ use crate::{
     config::Settings,
     monitoring::HealthAndMetrics,
     telemetry::Metrics,
-    transport::{Guarded, HttpRoutes, Unauthenticated, guard::Routes, observer::RequestObserver},
+    transport::{Guarded, HttpPort, Unauthenticated, guard::Routes, observer::RequestObserver},
 };
 
 /// Default limit of the decisions of a port that wait for a shared store: the queue of one pipeline worker.
@@ -67,7 +67,7 @@ pub(super) async fn metrics_port(
     metrics: &Metrics,
     workers: &Workers,
     drain: &Drain,
-) -> Result<Option<Server<Guarded<HttpRoutes>>>, AppError> {
+) -> Result<Option<Server<Guarded<HttpPort>>>, AppError> {
     let Some(address) = settings.metrics_listen().map_err(AppError::Setting)? else { return Ok(None) };
     let limits = ConnectionSettings {
         name: "metrics",
@@ -78,7 +78,7 @@ pub(super) async fn metrics_port(
         traffic: Traffic { max_requests_per_second: 0, ..settings.http.traffic() },
     };
     let metrics = ListenerMetrics::new(metrics.registry(), limits.name);
-    let routes = HttpRoutes::new(monitoring.clone().routes(), 0, &metrics, Connected::new(drain.clone()));
+    let routes = HttpPort::new(monitoring.clone().routes(), 0, &metrics, Connected::new(drain.clone()));
     let ports = Ports { drain, security: None, observer: None, unauthenticated: Unauthenticated::default() };
     let listener = listen("metrics.listen", &address, workers).await?;
     Ok(Some(ports.server(listener, routes, workers, limits, metrics)))

@@ -28,7 +28,7 @@ const MAX_HUNG_READS: usize = 32;
 /// First and longest backoff after a failed read; it doubles in between.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Delay after which unusable files are read again although they have not changed: a moment without free file
-/// descriptors must not keep revoked credentials in force.
+/// descriptors must not keep revoked credentials valid.
 const REREAD_DELAY: Duration = Duration::from_secs(60);
 /// Interval between log lines about files that cannot be read.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -55,9 +55,9 @@ impl FileReloader {
         Self { setting, watch, hangups: hangups.clone(), timeouts, timeout: READ_TIMEOUT }
     }
 
-    /// Polls the files every `poll`, or less often if there are very many, forever. `read` loads what `apply` puts in
-    /// force; `apply` returns whether it could. The result of an abandoned read is dropped, because a later read may
-    /// have seen newer files.
+    /// Polls the files every `poll`, or less often if there are very many, forever. `read` loads and `apply` applies;
+    /// `apply` returns whether it could. The result of an abandoned read is dropped, because a later read may have seen
+    /// newer files.
     pub(super) async fn run<T: Send + 'static>(
         self,
         poll: Duration,

@@ -1,4 +1,4 @@
-//! The snapshot: loaded before serving, written periodically and at shutdown. Beside it is the file of overrides.
+//! The snapshot: loaded before serving, written periodically and at shutdown. The overrides file is next to it.
 
 use std::{
     collections::HashMap,
@@ -101,8 +101,8 @@ fn load(
     Ok(Some(store))
 }
 
-/// Opens the overrides. They are in the shared store; without one, in a file beside the snapshot, if there is one. With
-/// `start_empty` a damaged file is set aside. A valid one stays in use, so that no ban is lifted.
+/// Opens the overrides. They are in the shared store; without one, in a file next to the snapshot, if there is one.
+/// With `start_empty` a damaged file is set aside. A valid one stays in use, so that no ban is lifted.
 pub(super) fn open_overrides(
     settings: &StoreSettings,
     store: &AnyStore,

@@ -24,16 +24,13 @@ use crate::{
 
 /// The source of the policy.
 pub(super) enum Source {
-    /// None: there is no policy.
     None,
-    /// Files.
     Files,
-    /// A control plane.
     ControlPlane(Box<Client>, LastPolicy),
 }
 
 impl Source {
-    /// Opens the source that the settings name, and loads its first policy; that of a control plane may still be
+    /// Opens the source that the settings name, and loads its first policy; with a control plane, it may still be
     /// awaited.
     ///
     /// # Errors
@@ -63,7 +60,7 @@ impl Source {
         Ok((Self::ControlPlane(client, last), loaded))
     }
 
-    /// Returns the tasks that put each further policy in force.
+    /// Returns the tasks that apply each further policy.
     pub(super) fn follow(
         self,
         mut policies: PolicyReloader,
@@ -91,7 +88,7 @@ fn no_policy_to_reload((): ()) -> bool {
     true
 }
 
-/// Puts each policy of a control plane in force, forever.
+/// Applies each policy of a control plane, forever.
 async fn receive(
     mut client: Client,
     last: LastPolicy,

@@ -1,4 +1,4 @@
-//! Logs the impact of a failing or full store on decisions. An outage is logged when it begins, once a minute while it
+//! Logs the impact of a failing or full store on decisions. An outage is logged when it starts, once a minute while it
 //! lasts, and when it is over; a full memory store at most once a minute.
 
 use std::{sync::Arc, time::Duration};

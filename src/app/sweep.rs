@@ -7,8 +7,8 @@ use weir_store::AnyStore;
 
 use crate::limiter::Limiter;
 
-/// Minimum number of shards swept per tick, of at least 64 in all. Of more than 256 shards a sixteenth is swept, so
-/// that a full sweep takes about three seconds.
+/// Minimum number of shards swept per tick, of at least 64 in all. If there are more than 256 shards, a sixteenth is
+/// swept, so that a full sweep takes about three seconds.
 const MIN_SHARDS_PER_TICK: usize = 16;
 /// Interval between ticks of the sweep.
 const SWEEP_EVERY: Duration = Duration::from_millis(200);

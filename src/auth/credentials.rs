@@ -139,7 +139,7 @@ impl Principal {
     /// Checks that the roles are sufficient and not expired.
     ///
     /// # Errors
-    /// [`AuthError`] says what is missing or expired.
+    /// [`AuthError`] if a role is missing or the credentials have expired.
     pub fn allows(&self, access: Access, now: impl FnOnce() -> SystemTime) -> Result<(), AuthError> {
         if self.end.is_some_and(|end| end <= now()) {
             return Err(AuthError::Expired);

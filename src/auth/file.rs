@@ -215,7 +215,7 @@ fn role_names() -> String {
     Role::ALL.map(Role::name).join(", ")
 }
 
-/// Parses a date, which means its beginning in UTC, or an RFC 3339 timestamp.
+/// Parses a date, which means its start in UTC, or an RFC 3339 timestamp.
 fn moment(text: &str) -> Option<SystemTime> {
     let day = || Date::parse(text, format_description!("[year]-[month]-[day]")).ok();
     let moment = OffsetDateTime::parse(text, &Rfc3339).ok();

@@ -72,16 +72,16 @@ impl AuthError {
     }
 }
 
-/// The credentials in force.
+/// The current credentials.
 pub struct Auth {
     credentials: ArcSwap<Credentials>,
-    /// A copy beside the channel, since every call reads it.
+    /// A copy of the channel's value, since every call reads it.
     generation: AtomicU64,
     changes: watch::Sender<u64>,
 }
 
 impl Auth {
-    /// Creates the credentials with these clients in force.
+    /// Creates the credentials with these clients.
     pub fn new(credentials: Credentials) -> Self {
         Self {
             credentials: ArcSwap::from_pointee(credentials),
@@ -90,7 +90,7 @@ impl Auth {
         }
     }
 
-    /// Returns the clients in force.
+    /// Returns the current clients.
     pub fn credentials(&self) -> Arc<Credentials> {
         self.credentials.load_full()
     }
@@ -100,7 +100,7 @@ impl Auth {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Replaces the clients in force. Must not be called concurrently.
+    /// Replaces the clients. Must not be called concurrently.
     pub fn replace(&self, credentials: Credentials) {
         self.credentials.store(Arc::new(credentials));
         let generation = self.generation.fetch_add(1, Ordering::Release) + 1;

@@ -53,7 +53,7 @@ impl Roles {
 impl FromIterator<Role> for Roles {
     fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
         let bit = |role: Role| 1 << role as u8;
-        // An operator who may lift a limit may also reset what was counted.
+        // An operator who may lift a limit may also reset its counts.
         let bits = |role| if role == Role::Admin { bit(role) | bit(Role::Reset) } else { bit(role) };
         Self(roles.into_iter().fold(0, |set, role| set | bits(role)))
     }
@@ -64,7 +64,7 @@ impl FromIterator<Role> for Roles {
 pub enum Access {
     /// Public: no credentials are needed.
     Public,
-    /// Any authenticated client, whatever its roles.
+    /// Any authenticated client, regardless of its roles.
     Authenticated,
     /// A client with this role.
     Role(Role),

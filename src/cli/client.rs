@@ -51,7 +51,6 @@ impl Interceptor for ByToken {
 }
 
 impl Client {
-    /// Connects to the service.
     pub(super) async fn connect(&self) -> Result<Service, Failure> {
         let (destination, token) = (self.options.destination()?, ByToken(self.options.authorization()?));
         let destination = self.destination.get_or_init(|| destination);
@@ -94,7 +93,8 @@ impl Client {
         }
     }
 
-    /// Returns what a broken connection over TLS may mean: in TLS 1.3 a service rejects the client after the handshake.
+    /// Returns the likely cause of a broken connection over TLS: in TLS 1.3 a service rejects the client after the
+    /// handshake.
     fn certificate_hint(&self) -> &'static str {
         match self.destination.get().is_some_and(|destination| destination.scheme() == "https") {
             false => "",

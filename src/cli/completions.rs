@@ -19,7 +19,7 @@ pub(super) struct Completions {
 
 impl Completions {
     pub(super) fn run(self) -> CommandResult {
-        // Written at once, since `generate` panics if a write fails.
+        // Written in one call, since `generate` panics if a write fails.
         let mut script = Vec::new();
         generate(self.shell, &mut Cli::command(), "weir", &mut script);
         Out::new().write_all(&script)?;

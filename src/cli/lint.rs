@@ -122,7 +122,7 @@ impl Lint {
     }
 }
 
-/// Returns a path as JSON can have it: what is not UTF-8 is replaced.
+/// Returns a path for JSON, with invalid UTF-8 replaced.
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }

@@ -230,7 +230,7 @@ fn variables() -> impl Iterator<Item = (String, String)> {
     env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
 
-/// Runs a future to its end, on a runtime of its own.
+/// Runs a future to its end, on a separate runtime.
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
 }

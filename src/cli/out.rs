@@ -44,7 +44,7 @@ pub(super) fn print_to(out: &mut dyn Write, text: impl Display) -> io::Result<()
     writeln!(out, "{}", escape_controls(&text.to_string()))
 }
 
-/// Prints a line on standard error. If that is closed or its disk is full, the exit code still tells the outcome.
+/// Prints a line on standard error. If that is closed or its disk is full, the exit code still reports the outcome.
 pub(super) fn print_error(text: impl Display) {
     let _ = print_to(&mut io::stderr(), text);
 }

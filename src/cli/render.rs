@@ -103,8 +103,8 @@ impl RenderedDecision {
         self.text_among(cost, |_| cost)
     }
 
-    /// Like [`Self::text`], of a check that is decided together with others; `together` returns what all of them cost at
-    /// its level of a depth.
+    /// Like [`Self::text`], of a check that is decided together with others; `together` returns the total cost of all
+    /// of them at its level of a depth.
     pub(super) fn text_among(&self, cost: i64, together: impl Fn(u32) -> i64) -> String {
         let summary = |level: &Level| level.summary(cost, together(level.depth));
         let Summary { decision, binding } = &self.summary;
@@ -172,7 +172,7 @@ fn never_reason(cost: i64, together: i64, limit: u64) -> &'static str {
     } else if i128::from(together) > i128::from(limit) {
         "the checks together cost more than the limit"
     } else {
-        // Shaping limits refuse what would wait longer than `max_wait`.
+        // Shaping limits refuse a request that would wait longer than `max_wait`.
         "no wait that is allowed is long enough"
     }
 }

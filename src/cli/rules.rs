@@ -1,4 +1,4 @@
-//! The rules by which commands read policy files: those of a service with the same settings.
+//! The rules by which commands read policy files: the rules of a service with the same settings.
 
 use std::path::PathBuf;
 

@@ -38,7 +38,7 @@ impl EarlyHangups {
     }
 }
 
-/// SIGTERM and SIGINT, received on a thread of their own, which nothing that hangs elsewhere can block. A second signal
+/// SIGTERM and SIGINT, received on a separate thread, which nothing that hangs elsewhere can block. A second signal
 /// ends the process there, unless it arrives within [`DEBOUNCE`] of the first.
 pub(super) struct StopSignals(watch::Receiver<&'static str>);
 
@@ -86,7 +86,7 @@ impl StopSignals {
     }
 }
 
-/// Ends the process, whatever its other threads do.
+/// Ends the process, regardless of its other threads.
 fn exit_immediately() -> ! {
     warn!("second signal: ending at once");
     telemetry::tracing::flush();

@@ -1,12 +1,12 @@
-//! The settings of the whole service, composed of those of its parts: defaults, then a file, then the environment, then
-//! flags.
+//! The settings of the whole service, composed of its parts' settings: defaults, then a file, then the environment,
+//! then flags.
 
 mod bounds;
 mod derived;
 mod flags;
 mod paths;
 mod source;
-mod store;
+pub mod store;
 #[cfg(test)]
 mod tests;
 
@@ -54,7 +54,7 @@ pub struct Settings {
     pub limits_require_end_marker: bool,
     /// Whether a directory of policy files may be empty.
     pub limits_allow_empty: bool,
-    /// Whether requests may bring limits of their own, unless the policy of their domain says otherwise.
+    /// Whether requests may bring their own limits, unless the policy of their domain says otherwise.
     pub limit_spec: LimitSpecRule,
     /// The clients that may reset keys.
     pub reset: ResetRule,
@@ -142,7 +142,7 @@ pub enum ResetRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdminRule {
-    /// Clients with the role `admin` if authentication is enabled, otherwise those of this machine.
+    /// Clients with the role `admin` if authentication is enabled, otherwise clients on this machine.
     #[default]
     Local,
     /// Only authenticated clients with that role.
@@ -220,8 +220,8 @@ impl Settings {
     }
 }
 
-/// The settings that enable or restrict authentication, or enable TLS, with what each does. An empty variable, such as
-/// one that a template did not fill in, does not unset them.
+/// The settings that enable or restrict authentication, or enable TLS, with the effect of each. An empty variable, such
+/// as one that a template did not fill in, does not unset them.
 const PROTECTING: [(&str, &str); 9] = [
     ("auth.file", "the authentication"),
     ("grpc.tls.client_ca", "the authentication"),

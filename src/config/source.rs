@@ -48,7 +48,7 @@ impl SettingOrigins {
     /// of one.
     pub fn locate(&self, message: &str) -> String {
         let names = || message.split_whitespace().map(|word| word.trim_matches([':', ',', ';', '(', ')']));
-        // A word without a dot counts as a setting only at the beginning.
+        // A word without a dot counts as a setting only at the start.
         let settings = || names().enumerate().filter(|(at, name)| *at == 0 || name.contains('.')).map(|(_, name)| name);
         let section = |name: &str| self.0.get(name.rsplit_once('.')?.0);
         match settings().find_map(|name| self.0.get(name)).or_else(|| settings().find_map(section)) {
@@ -163,9 +163,9 @@ impl Reader<'_> {
 }
 
 /// Formats the problem of an unknown key, with suggestions: similar keys in its section, or else settings of that name
-/// elsewhere. It has only the letters, digits, `_` and `-` that the key begins with.
+/// elsewhere. It contains only the letters, digits, `_` and `-` at the start of the key.
 fn unknown_key(key: &str, above: &str, section: &Dict, defaults: &Dict) -> String {
-    // What follows the name may be a password.
+    // The text after the name may be a password.
     let end = key.find(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter));
     let (key, rest) = key.split_at(end.unwrap_or(key.len()));
     if rest.starts_with([':', '=']) {
@@ -205,7 +205,7 @@ fn keys(defaults: &Dict) -> Vec<String> {
     found
 }
 
-/// Reads the variables that begin with `WEIR_`; `__` separates the levels of a key.
+/// Reads the variables that start with `WEIR_`; `__` separates the levels of a key.
 ///
 /// figment's own `Env` is not suitable: it parses `0123` as the number 123 although the setting may be a password, and
 /// skips a name with an empty level instead of rejecting it.
@@ -231,7 +231,7 @@ pub(super) fn environment(
     Ok(values)
 }
 
-/// Whether Kubernetes sets a variable for a Service whose name begins with weir (service links): `…_SERVICE_HOST`,
+/// Whether Kubernetes sets a variable for a Service whose name starts with weir (service links): `…_SERVICE_HOST`,
 /// `…_SERVICE_PORT` and `…_SERVICE_PORT_NAME`; `…_PORT` with an address; `…_PORT_6379_TCP`, `…_PORT_6379_TCP_ADDR`.
 fn is_service_link(name: &str, text: &str) -> bool {
     let is_number =
@@ -280,7 +280,7 @@ fn yaml_list(name: &str, text: &str) -> Result<Value, String> {
     Ok(Value::from(texts.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// Returns the default of a setting; `None` if there is no such setting.
+/// Returns the default of a setting; `None` if the setting does not exist.
 fn setting<'d>(levels: &[String], defaults: &'d Dict) -> Option<&'d Value> {
     match (defaults.get(levels.first()?)?, &levels[1..]) {
         (Value::Dict(..), []) => None,

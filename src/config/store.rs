@@ -1,5 +1,7 @@
 //! Validates the settings of the store.
 
+use std::ops::RangeInclusive;
+
 use weir_core::domain::{Micros, time::SECOND};
 use weir_settings::{ensure, file::is_set};
 use weir_store::{
@@ -17,8 +19,10 @@ use weir_store::{
 use super::Settings;
 
 /// Maximum length of a key prefix, in bytes.
-const MAX_PREFIX_BYTES: usize = 128;
+pub const MAX_PREFIX_BYTES: usize = 128;
 const MILLISECOND: Micros = 1_000;
+/// The bounds of the timeouts of Redis, in microseconds.
+pub const REDIS_TIMEOUT: RangeInclusive<Micros> = MILLISECOND..=60 * SECOND;
 const MAX_WAIT_REPLICAS: u32 = 16;
 
 /// Checks bounds and contradictions, without the files.
@@ -41,13 +45,12 @@ pub(super) fn check(store: &StoreSettings) -> Result<(), String> {
 }
 
 fn bounds(redis: &RedisSettings) -> Result<(), String> {
-    let times = MILLISECOND..=60 * SECOND;
     ensure(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix must be at most 128 bytes")?;
     // On a Cluster, braces would put all keys into one hash slot.
     ensure(!redis.key_prefix.contains(['{', '}']), "store.redis.key_prefix cannot have braces")?;
     ensure((1..=64).contains(&redis.pool_size), "store.redis.pool_size must be 1 to 64")?;
-    ensure(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout must be 1ms to 60s")?;
-    ensure(times.contains(&redis.command_timeout.0), "store.redis.command_timeout must be 1ms to 60s")?;
+    ensure(REDIS_TIMEOUT.contains(&redis.connect_timeout.0), "store.redis.connect_timeout must be 1ms to 60s")?;
+    ensure(REDIS_TIMEOUT.contains(&redis.command_timeout.0), "store.redis.command_timeout must be 1ms to 60s")?;
     ensure((1..=1_000_000).contains(&redis.max_queue), "store.redis.max_queue must be 1 to 1000000")?;
     ensure((1..=1_024).contains(&redis.max_batch), "store.redis.max_batch must be 1 to 1024")?;
     let keys = redis.charge_after_outage.max_keys;

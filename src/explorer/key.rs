@@ -33,7 +33,7 @@ struct Wanted {
 pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     let (cost, factor) = (wanted.cost.unwrap_or(1), wanted.factor.unwrap_or(1.0));
-    // A negative cost gives units back, which is never refused.
+    // A negative cost refunds units, which is never refused.
     if cost < 0 {
         return Err(invalid("cost", "cost must be at least 0"));
     }

@@ -10,7 +10,7 @@ use weir_store::{metrics::ServerStatus, redis::RedisStore};
 use weir_telemetry::Histogram;
 
 use super::{Explorer, Reply, json_reply, no_domain, read};
-use crate::telemetry::{HotKey, HotKeys, Transport};
+use crate::telemetry::{CallKind, HotKey, HotKeys};
 
 /// Maximum number of keys in each list.
 const MAX_KEYS: usize = 15;
@@ -27,9 +27,9 @@ struct Wanted {
 }
 
 /// Returns the counters of a domain since its policy came into force, the status of the shared store, and hot keys.
-/// `checks` are those that passed, were refused and failed; `unmatched` are those that met no limit. `limits` lists
-/// only limits with decisions: index, allowed, limited, limited in shadow mode, near. `latency` and the store's round
-/// trips are those of the whole service.
+/// `checks` are the checks that passed, were refused and failed; `unmatched` are those that met no limit. `limits`
+/// lists only limits with decisions: index, allowed, limited, limited in shadow mode, near. `latency` and the store's
+/// round trips are of the whole service.
 pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain, search } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
@@ -55,7 +55,7 @@ pub(super) async fn serve(State(explorer): State<Explorer>, request: Request) ->
         "checks": counts.domain(domain.index),
         "unmatched": counts.unmatched(domain.index),
         "degraded": degraded,
-        "latency": buckets(Transport::ALL.map(|transport| limiter.metrics().check_duration(transport)).as_slice()),
+        "latency": buckets(CallKind::ALL.map(|transport| limiter.metrics().check_duration(transport)).as_slice()),
         "store": limiter.store().shared().map(|shared| store(shared.redis())),
         "limits": limits,
         "busy": by_key(&hot),

@@ -108,8 +108,8 @@ impl Explorer {
         Self(Arc::new(Service { limiter, quotas, rules, sites, started, simulating: one(), searching: one() }))
     }
 
-    /// Runs work that takes a while on a thread of its own: the control thread must notice signals, revocations and
-    /// overrides at once. It keeps its turn until it ends, also if its client has left.
+    /// Runs work that takes a while on a separate thread: the control thread must notice signals, revocations and
+    /// overrides immediately. It keeps its turn until it ends, even if its client has disconnected.
     async fn run_apart<T: Send + 'static>(
         self,
         turn: OwnedSemaphorePermit,

@@ -43,7 +43,7 @@ struct NodeView<'a> {
     parent: Option<NodeId>,
     segment: &'a str,
     limits: Vec<Value>,
-    /// Its attributes in the policy file besides the limits.
+    /// Its attributes in the policy file except the limits.
     marks: Vec<&'static str>,
     /// Number of children left out because of `MAX_NODES` or the filter.
     hidden: usize,

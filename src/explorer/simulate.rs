@@ -158,7 +158,7 @@ impl Wanted {
 
     fn run(&self, in_force: &Policy, rules: &Rules) -> Result<Timeline, Problem> {
         let (drafted, limits) = parse(&self.draft, rules)?;
-        // A draft applies whatever its domain is named.
+        // A draft applies regardless of its domain's name.
         let name = drafted.as_ref().and_then(|policy| policy.domains().next()).map(|domain| domain.name.to_string());
         let name = name.unwrap_or_else(|| self.domain.clone());
         let mut request = limiter::Request::new(&name, &self.key).map_err(|error| rejected(error.into()))?;

@@ -11,7 +11,7 @@ use weir_store::Verdict;
 /// The answer to one request. The default is the answer to a request that meets no limit.
 #[derive(Debug, Default)]
 pub struct Answer<'a> {
-    /// The combined decision of the levels that are not in shadow mode, or that of a ban.
+    /// The combined decision of the levels that are not in shadow mode, or the decision of a ban.
     pub summary: Summary,
     /// The decision of each level, root first.
     pub levels: SmallVec<[LevelAnswer<'a>; 4]>,

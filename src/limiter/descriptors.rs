@@ -1,4 +1,4 @@
-//! Envoy's rate-limit requests: several descriptors, each with a status of its own, all decided in one plan.
+//! Envoy's rate-limit requests: several descriptors, each with its own status, all decided in one plan.
 //!
 //! No request is rejected because of a descriptor's content: if the call fails, Envoy lets the request pass. Envoy's
 //! configuration determines the number of descriptors, so too many are an error; they are never decided in part. A

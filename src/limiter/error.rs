@@ -82,7 +82,7 @@ impl Invalid {
         Self::Field { field: field.into(), message: message.into() }
     }
 
-    /// Returns the path of the invalid field. Paths in the request's own limits begin with `spec`, the field that holds
+    /// Returns the path of the invalid field. Paths in the request's own limits start with `spec`, the field that holds
     /// them.
     pub fn field(&self, spec: &str) -> String {
         match self {

@@ -67,8 +67,8 @@ impl<S: Store> Limiter<S> {
         })
     }
 
-    /// Settles a lease that is given back of a key that cannot be leased any more, on all limits that may have granted
-    /// it, also those that an override removes or a ban hides. Returns `None` if there are none.
+    /// Settles a returned lease of a key that cannot be leased any more, on all limits that may have granted it, also
+    /// those that an override removes or a ban hides. Returns `None` if there are none.
     ///
     /// # Errors
     /// [`CheckError`] if the request has no plan, or the store fails.

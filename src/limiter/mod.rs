@@ -41,7 +41,7 @@ pub use leases::Leased;
 pub use policy_handle::PolicyHandle;
 pub use request::Request;
 use request::ensure_checkable;
-pub use reservations::{Reserved, Settle, Settled};
+pub use reservations::{Reserved, Settle, SettleOutcome};
 pub use simulation::Simulation;
 pub use status::{DescriptorAnswer, DescriptorAnswers, DisplayedLimit};
 
@@ -80,14 +80,14 @@ impl<S: Store> Limiter<S> {
         self.recent_checks.as_ref()
     }
 
-    /// Puts another policy in force for every request that starts from now on. The overrides stay in force.
+    /// Applies another policy to every request that starts from now on. The overrides stay in force.
     pub fn replace_policy(&self, policy: Policy) {
         let _replacing = self.replacing.lock();
         let policy = policy.overridden(self.current.load().policy.overrides().without_cache());
         self.current.store(Arc::new(PolicyHandle::new(policy, &self.metrics)));
     }
 
-    /// Changes the overrides in force for every request that starts from now on.
+    /// Applies changed overrides to every request that starts from now on.
     pub fn change_overrides(&self, change: impl FnOnce(&mut Overrides)) {
         let _replacing = self.replacing.lock();
         let current = self.current.load();
@@ -136,13 +136,13 @@ impl<S: Store> Limiter<S> {
         };
         let verdict = verdict(store, &plan, handle).await?;
         ensure_no_conflict(&verdict)?;
-        // Created only now, so that the future holds no room for it while it waits.
+        // Created only now, so that the future does not hold space for it while it waits.
         let mut answer = Answer::default();
         self.conclude(handle, request, &plan, &verdict, &mut answer);
         Ok(answer)
     }
 
-    /// The synchronous part of [`Limiter::check`]: if the store decides at once, fills in `answer`, which must be
+    /// The synchronous part of [`Limiter::check`]: if the store decides immediately, fills in `answer`, which must be
     /// [`Answer::default`]. Plan, verdict and answer stay in place: moving each costs as much time as a part of the
     /// decision.
     #[inline]

@@ -37,8 +37,8 @@ impl PolicyHandle {
         Self { policy, counters, version: next_version() }
     }
 
-    /// Returns the same policy under other overrides. The new version invalidates what is leased or cached under the
-    /// old one.
+    /// Returns the same policy under other overrides. The new version invalidates leases and cached refusals of the old
+    /// one.
     pub(super) fn overridden(&self, overrides: Overrides) -> Self {
         let (policy, counters) = (self.policy.overridden(overrides), Arc::clone(&self.counters));
         Self { policy, counters, version: next_version() }

@@ -1,7 +1,7 @@
 //! Limits as rates to divide ([`weir_core::quota`]). The store is the authority over the part that each replica may
 //! divide.
 //!
-//! A replica holds a part of a limit's rate: units of a **rate bucket** beside the limit's own state. The bucket is as
+//! A replica holds a part of a limit's rate: units of a **rate bucket** next to the limit's own state. The bucket is as
 //! large as the rate, with one unit for each thousandth of a request per second. The units are held as leases are
 //! ([`weir_core::hold`]), but never spent. So all replicas together never hold more than the rate, and the part of a
 //! replica that stopped is free again when its hold expires.
@@ -26,7 +26,7 @@ use super::{
     descriptors::{MatchedLimit, ResolvedDescriptor},
 };
 
-/// The demand of a replica that demands a whole limit. The demand bucket has room for `MAX_DEMANDS` of them.
+/// The demand of a replica that demands a whole limit. The demand bucket has capacity for `MAX_DEMANDS` of them.
 pub const WHOLE_DEMAND: u64 = 1 << 20;
 const MAX_DEMANDS: u64 = 1 << 12;
 
@@ -87,7 +87,7 @@ impl QuotaLevel {
         })
     }
 
-    /// Whether what is held of one level is held of the other one.
+    /// Whether the units held of one level are held of the other one.
     pub fn is_held_as(&self, other: &Self) -> bool {
         (self.rate, self.anchor) == (other.rate, other.anchor)
     }
@@ -131,8 +131,8 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Returns the levels of a bucket. Where values share a count (`share_threshold`), all of them have the same shared level:
-/// what an override of one of them changes is a level of its own below.
+/// Returns the levels of a bucket. If values share a count (`share_threshold`), all of them have the same shared level;
+/// the change of an override of one of them is a separate level below.
 fn levels<'a>(domain: &'a Domain, found: &ResolvedDescriptor<'a>, overrides: &'a Overrides) -> Vec<QuotaLevel> {
     let Some(key) = &found.key else { return Vec::new() };
     let is_divided = |matched: &MatchedLimit<'_>| !domain.shadow && matched.limit.params.as_concurrency().is_none();
@@ -145,7 +145,7 @@ fn levels<'a>(domain: &'a Domain, found: &ResolvedDescriptor<'a>, overrides: &'a
     };
     let of_all: Vec<_> = shared.enforced().filter(is_divided).collect();
     let own_key = found.descriptor.key(&domain.name);
-    // The value that is the pattern's text has no key of its own.
+    // The value that is the pattern's text does not have its own key.
     let is_own = |own: &&MatchedLimit<'_>| own_key != *key && !of_all.iter().any(|all| ptr::eq(all.limit, own.limit));
     let own = own.iter().filter(is_own).filter_map(|own| level(&own_key, own));
     of_all.iter().filter_map(|all| level(key, all)).chain(own).collect()
@@ -234,7 +234,7 @@ mod tests {
             ("f1", Change::Unlimited, of(&[])),
             ("f1", Change::Shadow, of(&[])),
             ("f1", Change::Ban, of(&[("f1", 0)])),
-            // It acts on the value that is the pattern's text alone, which has no key of its own.
+            // It acts only on the value that is the pattern's text, which does not have its own key.
             ("f*", Change::Factor(0.1), shared.clone()),
         ] {
             let paths = paths(&[(user, change.clone())], &["f1", "f2", "f*"]);

@@ -1,4 +1,5 @@
-//! Replays recorded checks under a policy, in virtual time, to show what it would have allowed.
+//! Replays recorded checks under a policy, in virtual time, to show which it would have allowed. Checks of concurrency
+//! limits are not decided.
 //!
 //! All limits start unused, since charges from before the recording are unknown.
 

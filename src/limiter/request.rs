@@ -38,7 +38,7 @@ impl<'n> Request<'n> {
     /// Returns a request for one unit under the domain's policy.
     ///
     /// # Errors
-    /// [`Invalid`] names what is wrong with the key.
+    /// [`Invalid`] names the fault of the key.
     #[inline]
     pub fn new<T: AsRef<str>>(domain: &'n str, segments: &[T]) -> Result<Self, Invalid> {
         Ok(Self::of_key(Cow::Borrowed(domain), Key::new(domain, segments)?))
@@ -68,9 +68,9 @@ impl<'n> Request<'n> {
     }
 
     /// Adds to `levels`, which must be empty, the limits that the request meets under the policy and its overrides,
-    /// root first. With `keep_removed`, limits that an override removes stay, beside the states that overrides in
-    /// force give or replace, so that reservations can settle them. Returns the effect of a refusal by one limit on the others, and the override that
-    /// acts on the request.
+    /// root first. With `keep_removed`, limits that an override removes stay, next to the states that overrides in
+    /// force give or replace, so that reservations can settle them. Returns the effect of a refusal by one limit on the
+    /// others, and the override that acts on the request.
     #[inline]
     pub(super) fn resolve<'a>(
         &'a self,

@@ -2,7 +2,7 @@
 
 use weir_core::{
     domain::{Micros, time::SECOND},
-    hold::{OnExpiry, Outcome, Reservation, Step},
+    hold::{OnExpiry, Outcome, Reservation, ReservationStep},
     plan::Plan,
 };
 use weir_store::{Store, Verdict};
@@ -12,7 +12,7 @@ use super::{
     decide::{Fill, PendingCheck, decide},
 };
 
-/// The TTL of a reservation without a limit that says one.
+/// The TTL of a reservation without a limit that sets one.
 const TTL_UNLIMITED: Micros = 60 * SECOND;
 
 /// The answer to a request to reserve.
@@ -39,7 +39,7 @@ pub enum Settle {
 
 /// The outcome of a [`Settle`] request.
 #[derive(Debug, Default)]
-pub struct Settled {
+pub struct SettleOutcome {
     /// The reservation in the store; `None`: the store did not answer.
     pub outcome: Option<Outcome>,
     /// The index of the domain in its policy.
@@ -64,7 +64,7 @@ impl<S: Store> Limiter<S> {
                 CheckError::NotReservable(limit.unwrap_or_else(|| "the key".to_owned()), reason)
             })?;
             lasts = lasting(&plan, ttl)?;
-            plan.reservation = Some(Reservation { name, step: Step::Reserve { ttl: lasts, on_expiry } });
+            plan.reservation = Some(Reservation { name, step: ReservationStep::Reserve { ttl: lasts, on_expiry } });
             Ok(plan)
         });
         decide(&self.store, plan, move |plan, verdict, reserved: &mut Reserved<'a>| {
@@ -81,21 +81,25 @@ impl<S: Store> Limiter<S> {
         request: &'a Request<'_>,
         name: &'a [u8],
         settle: Settle,
-    ) -> PendingCheck<'l, 'a, Settled, impl Fill<'a, Settled>> {
+    ) -> PendingCheck<'l, 'a, SettleOutcome, impl Fill<'a, SettleOutcome>> {
         let plan = request.plan(&handle.policy, handle.version, true).map(|mut plan| {
             let step = match settle {
-                Settle::Commit(actual) => Step::Commit { actual: actual.unwrap_or(request.cost.unsigned_abs()) },
-                Settle::Cancel => Step::Cancel,
+                Settle::Commit(actual) => {
+                    ReservationStep::Commit { actual: actual.unwrap_or(request.cost.unsigned_abs()) }
+                }
+                Settle::Cancel => ReservationStep::Cancel,
                 // Without a TTL it was the one of a concurrency limit, which the policy may have removed since.
-                Settle::Extend(ttl) => Step::Extend { ttl: plan.reservation_ttl(ttl).unwrap_or(TTL_UNLIMITED) },
+                Settle::Extend(ttl) => {
+                    ReservationStep::Extend { ttl: plan.reservation_ttl(ttl).unwrap_or(TTL_UNLIMITED) }
+                }
             };
             plan.reservation = Some(Reservation { name, step });
             plan
         });
-        decide(&self.store, plan, |plan: &Plan<'a>, verdict: &Verdict, settled: &mut Settled| {
+        decide(&self.store, plan, |plan: &Plan<'a>, verdict: &Verdict, settled: &mut SettleOutcome| {
             let outcome =
                 if plan.levels().is_empty() { Some(Outcome::Unknown) } else { verdict.reservation.as_deref().copied() };
-            *settled = Settled { outcome, domain: plan.domain };
+            *settled = SettleOutcome { outcome, domain: plan.domain };
         })
     }
 }

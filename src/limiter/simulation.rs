@@ -1,4 +1,4 @@
-//! Simulates a policy in virtual time, in a memory store of its own: nothing is counted or visible elsewhere.
+//! Simulates a policy in virtual time, in a separate memory store: nothing is counted or visible elsewhere.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Default for Simulation {
 }
 
 impl Simulation {
-    /// Returns a simulation with room for `max_states` states.
+    /// Returns a simulation with capacity for `max_states` states.
     pub fn of(max_states: usize) -> Self {
         let clock = Arc::new(ManualClock::default());
         let settings = MemorySettings { max_keys: max_states, ..MemorySettings::default() };

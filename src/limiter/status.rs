@@ -58,7 +58,7 @@ pub struct DisplayedLimit<'a> {
     /// The limit's name. Empty for a limit given in the descriptor, and for an unnamed one in a policy file with
     /// `descriptors`.
     pub name: &'a str,
-    /// Maximum units at once, capped at `u32::MAX`.
+    /// Maximum units in one burst, capped at `u32::MAX`.
     pub requests_per_unit: u32,
     /// The unit of time, if the limit's window is exactly one unit.
     pub unit: Option<Unit>,

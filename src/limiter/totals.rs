@@ -71,7 +71,7 @@ impl PolicyTotals {
             let sum = all.entry(name).or_default();
             sum.allowed += totals.allowed;
             sum.refused += totals.refused;
-            // `min` would prefer `None`, which is no refusal at all.
+            // `min` would prefer `None`, which is not a refusal.
             sum.first_refusal_us = match (sum.first_refusal_us, totals.first_refusal_us) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),

@@ -24,7 +24,7 @@ pub struct HealthAndMetrics {
     /// Whether this service is ready, and the body of `/readyz`.
     readiness: Arc<Mutex<(bool, &'static str)>>,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
-    /// The last page of metrics, compressed, and when it was begun.
+    /// The last page of metrics, compressed, and when it was started.
     page: Arc<tokio::sync::Mutex<Option<(Instant, Bytes)>>>,
 }
 
@@ -41,8 +41,8 @@ impl HealthAndMetrics {
         *self.readiness.lock() = (is_ready, body);
     }
 
-    /// Returns a page of metrics that is begun after this call, compressed. One is made at a time, for all calls that wait,
-    /// on a thread of its own: a large one takes long enough to delay checks and probes.
+    /// Returns a page of metrics that is started after this call, compressed. One is made at a time, for all calls that
+    /// wait, on a separate thread: a large one takes long enough to delay checks and probes.
     async fn page(&self) -> io::Result<Bytes> {
         let called = Instant::now();
         let mut last = Arc::clone(&self.page).lock_owned().await;
@@ -52,7 +52,7 @@ impl HealthAndMetrics {
             return Ok(page.clone());
         }
         let monitoring = self.clone();
-        // It keeps the lock until it ends, whether the caller goes on waiting or not.
+        // It keeps the lock until it ends, even if the caller stops waiting.
         let made = spawn_blocking(move || {
             let begun = Instant::now();
             (monitoring.refresh)(&monitoring.metrics);

@@ -70,7 +70,6 @@ impl OverrideCache {
         self.all().cloned().map(StoredOverride::Readable).chain(self.unreadable.values().cloned())
     }
 
-    /// Returns the override of this name.
     pub(super) fn get(&self, name: &str) -> Option<StoredOverride> {
         let readable = self.by_name.get(name).map(|entry| StoredOverride::Readable(Arc::clone(&entry.value)));
         readable.or_else(|| self.unreadable.get(name).cloned())
@@ -122,7 +121,7 @@ impl OverrideCache {
             }
             None => self.by_name.remove(&name),
             Some((Err(error), document)) => {
-                // Both the name and what JSON reports contain the keys, which only the audit log may.
+                // Both the name and the JSON error contain the keys, which only the audit log may.
                 warn!(id = document::id(&document), %error, "a stored override is not in force");
                 info!(target: AUDIT, name, error = %Causes(&error), "override not in force");
                 let before = self.by_name.remove(&name);

@@ -35,7 +35,7 @@ struct Stored {
 /// An override in the store.
 #[derive(Clone, Debug)]
 pub enum StoredOverride {
-    /// One that this replica puts in force.
+    /// One that this replica applies.
     Readable(Arc<Override>),
     /// One that it does not: this version does not know its change, or the settings do not allow it.
     Unreadable {

@@ -254,8 +254,8 @@ impl OverrideService {
         Ok(Some(StoredOverride::parse(&name, &before, &self.bounds)))
     }
 
-    /// Returns the overrides of a domain, or of all, whose patterns begin with `prefix`, by domain and pattern, also those
-    /// that this replica cannot put in force.
+    /// Returns the overrides of a domain, or of all, whose patterns start with `prefix`, by domain and pattern, also
+    /// those that this replica cannot apply.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot be read.
@@ -303,7 +303,7 @@ async fn at_each_poll<F: Future<Output = ()>>(work: impl Fn() -> F) {
 /// The log target of changes to overrides.
 const AUDIT: &str = "weir::audit";
 
-/// Logs a change that goes on without its call, unless the result is defused.
+/// Logs a change that continues without its call, unless the result is defused.
 fn audit_end<'a>(actor: &'a str, name: &'a str) -> ScopeGuard<(), impl FnOnce(()) + 'a> {
     scopeguard::guard((), move |()| {
         let (request_id, trace_id) = (request::request_id(), request::trace_id());

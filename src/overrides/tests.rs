@@ -44,7 +44,7 @@ impl Clock for Held {
     }
 }
 
-/// Creates a service without a policy, and returns it with its clock and that of its documents.
+/// Creates a service without a policy, and returns it with its clock and the clock of its documents.
 fn service() -> (Arc<OverrideService>, Arc<ManualClock>, Arc<Held>) {
     let (clock, held) = (Arc::new(ManualClock::new(0)), Arc::new(Held::default()));
     let store = AnyStore::Memory(MemoryStore::new(MemorySettings::default(), SystemClock::default()));
@@ -108,7 +108,7 @@ async fn a_stored_override_that_a_new_one_may_not_be_stays_in_force() {
     });
     let name = document::name("", &["user".into()]);
     let change = DocumentChange { name, document: Some(document.to_string()), expected: None, actor: "me".to_owned() };
-    // An id of 0, which the log of these documents begins with, is new only after a read of the empty log.
+    // An id of 0, with which the log of these documents starts, is new only after a read of the empty log.
     service.refresh().await;
     service.documents.change(change).await.expect("it is stored");
     service.refresh().await;
@@ -160,7 +160,7 @@ async fn an_override_ended_by_a_fast_clock_is_restored_by_the_store() {
     assert_eq!((in_force(), stored(&service).await), ([false, true], 1));
 }
 
-/// Replicas of different versions share what operators have set.
+/// Replicas of different versions share the operators' overrides.
 #[test]
 fn stored_overrides_stay_the_same_across_versions() {
     let limits = LimitChanges::parse("{ gcra: { burst: 9, count: 1, period: 1s } }", &Bounds::default()).unwrap();

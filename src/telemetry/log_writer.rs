@@ -1,4 +1,4 @@
-//! Writes the log to standard error on a thread of its own: a write blocks while the reader of a full pipe stalls.
+//! Writes the log to standard error on a separate thread: a write blocks while the reader of a full pipe stalls.
 
 use std::{
     io::{self, Write},
@@ -96,7 +96,6 @@ impl Write for QueuedLine {
     }
 }
 
-/// The metrics of the log.
 pub(super) struct LogMetrics;
 
 impl Render for LogMetrics {

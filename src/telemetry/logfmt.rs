@@ -39,7 +39,7 @@ where
         out.write_str("ts=")?;
         SystemTime.format_time(&mut out)?;
         write!(out, " level={level} target={}", event.metadata().target())?;
-        // The message comes before the other fields, whatever its position among them.
+        // The message comes before the other fields, regardless of its position among them.
         let mut text = String::new();
         event.record(&mut Fields { out: &mut text, wants_message: true });
         event.record(&mut Fields { out: &mut text, wants_message: false });

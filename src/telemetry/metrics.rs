@@ -1,4 +1,4 @@
-//! The registry of one service, and the metrics without a file of their own.
+//! The registry of one service, and the metrics that have no separate file.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,7 +18,7 @@ use super::{
         MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES, SNAPSHOT_DURATION,
         SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES, XDS_CONNECTED,
     },
-    series::{LimitCounters, Transport},
+    series::{CallKind, LimitCounters},
 };
 
 /// Maximum length of a label with values of requests, in bytes.
@@ -46,12 +46,12 @@ pub struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsSettings {
-    /// A port for `/metrics` and the probes alone, besides the HTTP port, without authentication; empty: none.
+    /// A port for `/metrics` and the probes alone, in addition to the HTTP port, without authentication; empty: none.
     pub listen: String,
-    /// Maximum number of limits and domains of policies that have series of their own while a service runs, those of
-    /// earlier policies included; the others share one.
+    /// Maximum number of limits and domains of policies that have their own series while a service runs, including
+    /// limits and domains of earlier policies; the others share one.
     pub max_limit_series: usize,
-    /// Maximum number of limits with values of requests that have series of their own while a service runs.
+    /// Maximum number of limits with values of requests that have their own series while a service runs.
     pub max_series: usize,
 }
 
@@ -103,7 +103,7 @@ impl Metrics {
         })
     }
 
-    /// Whether a domain, or a limit in it, has series of its own. Once it has, it keeps them.
+    /// Whether a domain, or a limit in it, has its own series. Once it has, it keeps them.
     pub(super) fn admits(&self, domain: &str, limit: Option<&str>) -> bool {
         let mut named = self.named.lock();
         let name = (domain.into(), limit.map(Box::from));
@@ -119,7 +119,7 @@ impl Metrics {
         true
     }
 
-    /// Sets the number of domains and limits of the policy without series of their own.
+    /// Sets the number of domains and limits of the policy without their own series.
     pub(super) fn without_series(&self, count: usize) {
         self.without_series.set(count as f64);
         if count > 0 {
@@ -168,7 +168,7 @@ impl Metrics {
     }
 
     /// Returns the histogram of the durations of checks by this transport.
-    pub fn check_duration(&self, transport: Transport) -> &Histogram {
+    pub fn check_duration(&self, transport: CallKind) -> &Histogram {
         &self.check_durations.0[transport as usize]
     }
 
@@ -195,8 +195,8 @@ impl Metrics {
         self.registry.gauge(LAST_RELOAD, &[]).set(unix_seconds());
     }
 
-    /// Sets the totals of the memory store: states, states removed by reason, and requests without room with the rule
-    /// that answered them.
+    /// Sets the totals of the memory store: states, states removed by reason, and requests without capacity with the
+    /// rule that answered them.
     pub fn memory(&self, keys: usize, evictions: &[(&str, usize)], full: (&str, usize)) {
         self.keys.set(keys as f64);
         for (reason, count) in evictions {
@@ -223,7 +223,7 @@ impl Metrics {
         *self.policy.0.lock() = hash.to_owned();
     }
 
-    /// Returns the hash of the policy in force; empty: there is none yet.
+    /// Returns the hash of the policy in force; empty: none yet.
     pub fn policy_hash(&self) -> String {
         self.policy.0.lock().clone()
     }
@@ -235,7 +235,7 @@ impl Metrics {
 }
 
 /// The time to answer checks, by transport.
-struct CheckDurations([Histogram; Transport::ALL.len()]);
+struct CheckDurations([Histogram; CallKind::ALL.len()]);
 
 impl Default for CheckDurations {
     fn default() -> Self {
@@ -247,7 +247,7 @@ impl Render for CheckDurations {
     fn render(&self, out: &mut String) {
         let (name, help) = CHECK_DURATION;
         heading(out, name, "histogram", help);
-        for transport in Transport::ALL {
+        for transport in CallKind::ALL {
             let labels = format!("transport=\"{}\"", transport.name());
             self.0[transport as usize].render(name, &labels, out);
         }

@@ -24,5 +24,5 @@ pub use overrides::OverrideMetrics;
 pub use policy_counters::{Counts, PolicyCounters};
 pub use recent_checks::{RecentChecks, RecordedCheck, Terms};
 pub use rlqs::RlqsMetrics;
-pub use series::{LeaseCall, LimitCounters, ReservationCall, ReservationUnits, Transport};
+pub use series::{CallKind, LeaseCall, LimitCounters, ReservationCall, ReservationUnits};
 pub use spans::{Spans, TracingSettings};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     domain::{Decision, OnStoreFailure},
-    hold::{Grant, Settled},
+    hold::{Grant, RenewalTotals},
 };
 use weir_policy::overrides::CHANGES;
 use weir_store::Effect;
@@ -14,8 +14,8 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, CHARGED_UNITS, Group, LIMITED, LeaseCall, NEAR, OF_DOMAIN, OF_LIMIT, ReservationCall,
-        ReservationUnits, SHADOW_LIMITED, Transport, counters_of, of_domain, of_limit,
+        ALLOWED, CHARGED_UNITS, CallKind, Group, LIMITED, LeaseCall, NEAR, OF_DOMAIN, OF_LIMIT, ReservationCall,
+        ReservationUnits, SHADOW_LIMITED, counters_of, of_domain, of_limit,
     },
 };
 
@@ -72,7 +72,7 @@ impl Counts<'_> {
 /// The index of the first counter of a domain, or of a limit in it, with their names.
 type Named = (usize, Box<str>, Option<Box<str>>);
 
-/// The indexes of the first counters that domains and limits without counters of their own share.
+/// The indexes of the first counters, shared by domains and limits without their own counters.
 const OTHER_DOMAIN: usize = 0;
 const OTHER_LIMIT: usize = OF_DOMAIN;
 
@@ -114,7 +114,7 @@ impl PolicyCounters {
 
     /// Counts one check in the domain of this number; `None`: in the shared counters of domains without their own.
     #[inline]
-    pub fn check(&self, domain: Option<u32>, transport: Transport, outcome: Outcome) {
+    pub fn check(&self, domain: Option<u32>, transport: CallKind, outcome: Outcome) {
         self.add(domain, Group::Checks, transport as usize * Outcome::ALL.len() + outcome as usize);
     }
 
@@ -163,7 +163,7 @@ impl PolicyCounters {
     /// before.
     pub fn lease(&self, domain: Option<u32>, call: LeaseCall, grant: Option<&Grant>) {
         self.add(domain, Group::Leases, call as usize);
-        let Some(&Grant { settled: Settled { granted, spent, returned, burnt }, .. }) = grant else { return };
+        let Some(&Grant { settled: RenewalTotals { granted, spent, returned, burnt }, .. }) = grant else { return };
         let units = [
             (Group::LeaseUnitsGranted, granted),
             (Group::LeaseUnitsSpent, spent),
@@ -186,7 +186,7 @@ impl PolicyCounters {
         }
     }
 
-    /// Whether the limit of this number has counters of its own.
+    /// Whether the limit of this number has its own counters.
     pub fn has_own_counters(&self, limit: u32) -> bool {
         self.limits.get(limit as usize).is_some_and(|start| *start != OTHER_LIMIT)
     }

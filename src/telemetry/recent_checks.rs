@@ -1,7 +1,8 @@
 //! A record of the checks of the last minutes, of bounded size: their keys, costs, times and results.
 //!
-//! If there is room, it has all checks. Otherwise it has those of a part of the keys, selected by a hash of their first
-//! two segments: every check of a recorded key is kept, so that the decisions of another limit can be computed.
+//! While there is capacity, it has all checks. Otherwise it has the checks of a part of the keys, selected by a hash of
+//! their first two segments: every check of a recorded key is kept, so that the decisions of another limit can be
+//! computed.
 
 use std::{
     collections::VecDeque,
@@ -50,7 +51,7 @@ pub struct RecordedCheck {
 /// The checks of the last minutes.
 pub struct RecentChecks {
     hasher: RandomState,
-    /// Continues when the wall clock is set: the ring is in order, and a step would drop all of it at once.
+    /// Continues when the wall clock is set: the ring is in order, and a step would drop all of it.
     clock: SystemClock,
     /// One of 2 to the power of this keys is recorded.
     sample_shift: AtomicU32,
@@ -174,14 +175,14 @@ impl Ring {
         while let Some(oldest) = self.oldest() {
             let is_over = oldest.at < now - WINDOW;
             if !is_over && self.bytes.len() + size <= self.max_bytes {
-                // Small enough to have room for twice as many keys, from now on.
+                // Small enough to have capacity for twice as many keys, from now on.
                 let is_alike = u32::from(oldest.sample_shift) == sample_shift && oldest.at < now - WINDOW / 2;
                 if is_alike && self.bytes.len() < self.max_bytes / 4 {
                     next = sample_shift.saturating_sub(1);
                 }
                 break;
             }
-            // Records from before the last increase make room first.
+            // Records from before the last increase are removed first.
             if !is_over && u32::from(oldest.sample_shift) == sample_shift {
                 next = (sample_shift + 1).min(MAX_SAMPLE_SHIFT);
             }
@@ -317,7 +318,7 @@ mod tests {
         assert!(one_of >= 16 && !checks.is_empty(), "{one_of}");
         let recorded: BTreeSet<_> = checks.iter().map(|check| check.key.segment(1).to_vec()).collect();
         assert!(recorded.len() <= 200 * 4 / one_of as usize + 4, "{recorded:?} of {one_of}");
-        // Equally many of each key, except for the one with which the record begins or ends.
+        // Equally many of each key, except for the one with which the record starts or ends.
         let times = |name: &[u8]| checks.iter().filter(|check| check.key.segment(1) == name).count();
         let times: Vec<_> = recorded.iter().map(|name| times(name)).collect();
         assert!(times.iter().max().unwrap() - times.iter().min().unwrap() <= 1, "{times:?}");

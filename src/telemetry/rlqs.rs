@@ -28,7 +28,7 @@ pub struct RlqsMetrics {
     used: Vec<[Counter; 2]>,
     /// Messages and buckets that could not be read.
     pub unreadable: Counter,
-    /// Buckets, or further holders of them, for which there was no room.
+    /// Buckets, or further holders of them, rejected for lack of capacity.
     pub full: Counter,
     /// Levels that the store did not renew.
     pub lost: Counter,

@@ -36,8 +36,8 @@ macro_rules! labels {
 }
 
 labels! {
-    /// The transport of a check.
-    Transport {
+    /// The kind of the call that a check came in: the label `transport`.
+    CallKind {
         /// A unary gRPC call.
         Grpc = "grpc",
         /// A gRPC call with many checks.
@@ -82,7 +82,7 @@ labels! {
         Refused = "refused",
         /// Settled by its actual cost.
         Committed = "committed",
-        /// Given back.
+        /// Refunded.
         Cancelled = "cancelled",
         /// Held for another time.
         Extended = "extended",
@@ -96,9 +96,9 @@ labels! {
     ReservationUnits {
         /// Reserved.
         Reserved = "reserved",
-        /// Not used, and given back.
+        /// Not used, and refunded.
         Refunded = "refunded",
-        /// Used beyond what was reserved.
+        /// Used beyond the reserved units.
         Overage = "overage",
     }
 }
@@ -112,8 +112,8 @@ pub(super) const CHARGED_UNITS: usize = 4;
 const NEAR_CACHE: usize = 5;
 pub(super) const OF_LIMIT: usize = 6;
 
-/// What the first count of a series registers: the series of its kind and those of `Domain`. Many domains never use the
-/// other kinds.
+/// The series that the first count of a series registers: its kind's and `Domain`'s. Many domains never use the other
+/// kinds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Registered with any first count of the domain.
@@ -142,9 +142,9 @@ macro_rules! domain_series {
 }
 
 domain_series! {
-    Checks[Transport::ALL.len() * Outcome::ALL.len()] = |at| {
+    Checks[CallKind::ALL.len() * Outcome::ALL.len()] = |at| {
         let (transport, outcome) = (at / Outcome::ALL.len(), at % Outcome::ALL.len());
-        let labels = vec![("transport", Transport::ALL[transport].name()), ("outcome", Outcome::ALL[outcome].name())];
+        let labels = vec![("transport", CallKind::ALL[transport].name()), ("outcome", Outcome::ALL[outcome].name())];
         (Kind::Checks(transport), CHECKS, labels)
     };
     Degraded[OnStoreFailure::ALL.len()] =

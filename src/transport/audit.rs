@@ -7,7 +7,7 @@ use weir_core::domain::{Key, key::domain_label};
 use weir_store::ResetDone;
 use weir_telemetry::request;
 
-use crate::telemetry::Transport;
+use crate::telemetry::CallKind;
 
 /// Log target of the audit log, which has one line for each reset.
 const AUDIT: &str = "weir::audit";
@@ -18,7 +18,7 @@ pub struct Actor {
     /// The surface that received the call.
     pub surface: &'static str,
     /// The transport of the call.
-    pub transport: Transport,
+    pub transport: CallKind,
     /// The client's address; `None` for a unix socket.
     pub peer: Option<SocketAddr>,
     /// The client's name in the credentials file, if authentication is enabled.

@@ -1,6 +1,6 @@
 //! The calls of both ports in one table: the access that each requires, and its path over HTTP.
 
-use weir_telemetry::request::Surface;
+use weir_telemetry::request::Route;
 
 use crate::auth::{Access, Role};
 
@@ -48,7 +48,7 @@ macro_rules! calls {
     };
 }
 
-// Paths are compared in this order, so those of every request come first.
+// Paths are compared in this order, so the most frequent ones come first.
 calls! {
     /// Weir's rate-limit service.
     RATE_LIMITER = "weir.v1.RateLimiter" {
@@ -122,10 +122,10 @@ impl Call {
         self.row().access
     }
 
-    /// Returns its surface over gRPC.
-    pub fn surface(self) -> Surface {
+    /// Returns its route over gRPC.
+    pub fn route(self) -> Route {
         let Row { service, method, .. } = *self.row();
-        Surface::Grpc { service, method }
+        Route::Grpc { service, method }
     }
 
     /// Returns the full names of the request and the response of a unary call of `weir.v1`.

@@ -13,22 +13,18 @@ use std::{
 
 use futures_util::future::{BoxFuture, Either};
 use scopeguard::ScopeGuard;
-use weir_core::{
-    algorithm::Bounds,
-    domain::{Micros, key::domain_label},
-};
+use weir_core::{algorithm::Bounds, domain::Micros};
 use weir_server::{ConcurrencyLimit, Overload, Permit};
 use weir_store::{ResetDone, Store};
-use weir_telemetry::request::{self, OTHER};
 
 use super::{audit::Actor, decode, idempotency::IdempotencySettings, message::CheckMessage, status::Rejected};
 use crate::{
     limiter::{Answer, CheckError, Fill, Invalid, Limiter, PendingCheck, PolicyHandle, Request},
-    telemetry::Transport,
+    telemetry::CallKind,
 };
 
 pub use leases::LeaseAnswer;
-use outcomes::{by_itself, count, count_failed};
+use outcomes::{by_itself, count};
 pub use reservations::Settlement;
 
 /// Decides checks for the surfaces.
@@ -103,7 +99,7 @@ impl<S: Store> CheckService<S> {
         &self,
         handle: &Arc<PolicyHandle>,
         bytes: Result<&[u8], Invalid>,
-        transport: Transport,
+        transport: CallKind,
         encode: impl FnOnce(Result<&Answer<'_>, Rejected>, bool) -> T + Send + 'a,
     ) -> PendingAnswer<'a, T> {
         let is_observed = self.is_observed;
@@ -119,7 +115,7 @@ impl<S: Store> CheckService<S> {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                count_failed(handle, None, transport, is_observed);
+                self.failed(handle, None, transport);
                 return PendingAnswer::Ready(encode(Err(error.into()), summary_only));
             }
         };
@@ -161,8 +157,8 @@ impl<S: Store> CheckService<S> {
     ///
     /// # Errors
     /// [`Overload`] if too many decisions wait.
-    pub fn check_permit(&self, handle: &PolicyHandle, transport: Transport) -> Result<Permit, Overload> {
-        self.permit().inspect_err(|_| count_failed(handle, None, transport, self.is_observed))
+    pub fn check_permit(&self, handle: &PolicyHandle, transport: CallKind) -> Result<Permit, Overload> {
+        self.permit().inspect_err(|_| self.failed(handle, None, transport))
     }
 
     /// Returns the answer to the only check of a call. It takes a permit if it waits for the store.
@@ -174,7 +170,7 @@ impl<S: Store> CheckService<S> {
         &self,
         handle: &PolicyHandle,
         pending: PendingAnswer<'_, T>,
-        transport: Transport,
+        transport: CallKind,
     ) -> Result<T, Overload> {
         match pending {
             PendingAnswer::Ready(answer) => Ok(answer),
@@ -206,11 +202,7 @@ impl<S: Store> CheckService<S> {
     /// # Errors
     /// [`Rejected`] if the store fails, and if too many decisions wait.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool, actor: &Actor) -> Result<ResetDone, Rejected> {
-        if self.is_observed {
-            let handle = self.limiter.policy();
-            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
-            request::summarize(|summary| summary.domain = Some(domain.into()));
-        }
+        self.report_domain(&self.limiter.policy(), request);
         let _permit = self.permit()?;
         let log = |done: Result<&ResetDone, &str>| actor.log_reset(&request.domain, &request.key, subtree, done);
         let ended = scopeguard::guard((), |()| log(Err("the call ended before the store: it may reset the key yet")));
@@ -221,12 +213,12 @@ impl<S: Store> CheckService<S> {
     }
 
     /// Records the duration of an answer.
-    pub fn timed(&self, transport: Transport, since: Instant) {
+    pub fn timed(&self, transport: CallKind, since: Instant) {
         self.timed_all(transport, since, 1);
     }
 
     /// Records the durations of answers that were made one after the other, each with their average.
-    pub fn timed_all(&self, transport: Transport, since: Instant, answers: u32) {
+    pub fn timed_all(&self, transport: CallKind, since: Instant, answers: u32) {
         let each = since.elapsed() / answers.max(1);
         self.limiter.metrics().check_duration(transport).record_times(each, answers);
     }

@@ -96,7 +96,7 @@ impl<R: Routes> Guarded<R> {
         let Some(observer) = self.observer.as_ref().filter(|observer| observer.observes(target.access)) else {
             return (None, self.admit(request, target));
         };
-        let observed = ObservedRequest::begin(observer, target.surface, self.connected.number, request.headers());
+        let observed = ObservedRequest::begin(observer, target.route, self.connected.number, request.headers());
         let admitted = request::enter(observed.context(), || self.admit(request, target));
         (Some(observed), admitted)
     }

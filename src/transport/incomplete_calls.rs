@@ -32,6 +32,8 @@ pub enum Expected {
     /// Messages. A message that has started must arrive completely in time; the next one may start at any time. The
     /// stream can be evicted until its first message is complete, and within a message.
     Stream,
+    /// Content that is discarded as it arrives, and the end of the body.
+    Discarded,
 }
 
 /// The body of a request.
@@ -77,6 +79,11 @@ impl ConnectionCalls {
 }
 
 impl<B> RequestBody<B> {
+    /// Expects nothing from here on but the end: the content is discarded.
+    pub fn discarded(self) -> Self {
+        Self { expected: Expected::Discarded, ..self }
+    }
+
     /// Whether any data has arrived or was waited for.
     fn has_begun(&self) -> bool {
         self.wait.is_some()
@@ -97,14 +104,17 @@ impl<B> RequestBody<B> {
         } else {
             self.message_bytes += bytes.len();
         }
-        let Some(wait) = &mut self.wait else { return Ok(()) };
-        wait.grow(bytes.len())
+        match &mut self.wait {
+            Some(wait) if self.expected != Expected::Discarded => wait.grow(bytes.len()),
+            _ => Ok(()),
+        }
     }
 
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let (timed, unfinished) = match (self.expected, self.framing.unfinished_bytes()) {
             (Expected::Message, _) => (true, self.head_bytes + self.message_bytes),
             (Expected::Stream, unfinished) => (unfinished > 0, unfinished),
+            (Expected::Discarded, _) => (true, 0),
         };
         if !timed && self.had_complete_message {
             return Poll::Pending;

@@ -1,5 +1,6 @@
-//! Decodes the messages of clients, and encodes those of other answers than decisions. Bounds are enforced before memory is allocated for the bytes. A check borrows from
-//! its bytes, so that decoding one allocates nothing; around it, as in Reserve and Lease, prost decodes.
+//! Decodes the messages of clients, and encodes answers other than decisions. Bounds are enforced before memory is
+//! allocated for the bytes. A check borrows from its bytes, so that decoding one allocates nothing; around it, as in
+//! Reserve and Lease, prost decodes.
 
 use std::borrow::Cow;
 
@@ -93,7 +94,7 @@ impl<'a> CheckMessage<'a> {
         }
     }
 
-    /// Decodes all bytes except those of its limits.
+    /// Decodes all bytes except the limits'.
     ///
     /// # Errors
     /// [`Invalid`] with [`UNREADABLE`].
@@ -188,7 +189,7 @@ pub fn read_with_check<M: Message + Default>(bytes: &[u8]) -> Result<(CheckMessa
 /// Encodes a message.
 pub fn encoded(message: &impl Message) -> BytesMut {
     let mut out = BytesMut::with_capacity(USUAL_ANSWER);
-    // It fails only without room, and the buffer grows.
+    // It fails only without capacity, and the buffer grows.
     let _ = message.encode(&mut out);
     out
 }

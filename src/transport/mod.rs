@@ -14,9 +14,9 @@ pub mod fields;
 pub mod grpc;
 pub mod guard;
 pub mod headers;
-pub mod hold;
+pub mod hold_token;
 pub mod http;
-mod http_routes;
+mod http_port;
 pub mod idempotency;
 pub mod incomplete_calls;
 pub mod json;
@@ -30,4 +30,4 @@ pub mod status;
 
 pub use authentication::Authentication;
 pub use guard::{Guarded, Unauthenticated};
-pub use http_routes::HttpRoutes;
+pub use http_port::HttpPort;

@@ -14,7 +14,7 @@ use hyper::{
 };
 use opentelemetry::trace::Span as _;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
-use weir_telemetry::request::{self, RequestContext, RequestEnd, RequestId, RequestSummary, Surface};
+use weir_telemetry::request::{self, RequestContext, RequestEnd, RequestId, RequestSummary, Route};
 
 use crate::{
     auth::{Access, Role},
@@ -69,15 +69,15 @@ pub struct ObservedRequest {
 }
 
 impl ObservedRequest {
-    /// Starts observing a request. Only requests with a named [`Surface`] have a span and a line in the access log.
-    pub fn begin(observer: &Arc<RequestObserver>, surface: Surface, connection: u64, headers: &HeaderMap) -> Box<Self> {
+    /// Starts observing a request. Only requests with a named [`Route`] have a span and a line in the access log.
+    pub fn begin(observer: &Arc<RequestObserver>, route: Route, connection: u64, headers: &HeaderMap) -> Box<Self> {
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
         let remote = parent_context(headers);
-        let spans = observer.spans.as_ref().filter(|_| surface != Surface::Other);
+        let spans = observer.spans.as_ref().filter(|_| route != Route::Other);
         let span = spans.and_then(|spans| spans.begin(remote.as_ref()));
         let parent = span.as_ref().map(|span| span.span_context()).or(remote.as_ref());
         let trace = parent.map(|parent| u128::from_be_bytes(parent.trace_id().to_bytes()));
-        let context = Arc::new(RequestContext::new(surface, connection, given, trace, span.is_some()));
+        let context = Arc::new(RequestContext::new(route, connection, given, trace, span.is_some()));
         Box::new(Self { observer: Arc::clone(observer), context, span, end: RequestEnd::default() })
     }
 
@@ -94,7 +94,7 @@ impl ObservedRequest {
     /// Records the status in the head of the response.
     pub fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status().as_u16();
-        let is_grpc = matches!(self.context.surface, Surface::Grpc { .. });
+        let is_grpc = matches!(self.context.route, Route::Grpc { .. });
         if is_grpc || response.headers().contains_key(GRPC_STATUS) {
             self.ended(response.headers_mut());
         } else {
@@ -135,16 +135,16 @@ impl ObservedRequest {
         }
     }
 
-    /// Whether it has a named surface.
+    /// Whether it has a named route.
     fn is_reported(&self) -> bool {
-        self.context.surface != Surface::Other
+        self.context.route != Route::Other
     }
 
     fn log(&self, summary: &RequestSummary) {
         let context = &self.context;
         debug!(
             target: ACCESS,
-            call = %context.surface,
+            call = %context.route,
             status = status(self.end),
             outcome = summary.outcome_of(self.end),
             domain = summary.domain.as_deref(),
@@ -171,7 +171,7 @@ impl Drop for ObservedRequest {
         if let Some(spans) = &self.observer.spans
             && let Some(span) = self.span.take()
         {
-            spans.end(span, self.context.surface, &summary, self.end);
+            spans.end(span, self.context.route, &summary, self.end);
         }
     }
 }

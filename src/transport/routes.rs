@@ -2,7 +2,7 @@
 //! name in logs and spans.
 
 use hyper::Method;
-use weir_telemetry::request::Surface;
+use weir_telemetry::request::Route;
 
 use super::calls::Call;
 use crate::auth::{Access, Role};
@@ -24,15 +24,15 @@ const HEALTH: &str = "/grpc.health.v1.Health/";
 const ADMIN: &str = "/weir.v1.Admin/";
 const ADMIN_HTTP: &str = "/v1/admin/";
 
-/// What a request is for.
+/// The target of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// The call; `None` for health checks, reflection, pages and unknown paths.
     pub call: Option<Call>,
     /// The access that it requires if authentication is enabled.
     pub access: Access,
-    /// Its surface, for logs and spans.
-    pub surface: Surface,
+    /// Its route, for logs and spans.
+    pub route: Route,
     /// Whether it counts against the rate of its connection.
     pub is_paced: bool,
 }
@@ -47,19 +47,19 @@ pub fn grpc(path: &str) -> Target {
         None if path.starts_with(ADMIN) => Access::Named(Role::Admin),
         None => Access::Authenticated,
     };
-    Target { call, access, surface: call.map_or(Surface::Other, Call::surface), is_paced: true }
+    Target { call, access, route: call.map_or(Route::Other, Call::route), is_paced: true }
 }
 
 /// Returns the target of a request to the HTTP port. Probes without a body are not paced.
 pub fn http(method: &Method, path: &str, has_body: bool) -> Target {
     let call = Call::of_http_path(path);
     let access = call.map_or_else(|| page_access(path), Call::access);
-    let surface = call.and_then(Call::http_path).map_or(Surface::Other, |route| {
+    let route = call.and_then(Call::http_path).map_or(Route::Other, |path| {
         let methods = ["POST", "GET", "PUT", "PATCH", "DELETE"];
         let method = methods.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
-        Surface::Http { method, route }
+        Route::Http { method, route: path }
     });
-    Target { call, access, surface, is_paced: has_body || !is_probe(path) }
+    Target { call, access, route, is_paced: has_body || !is_probe(path) }
 }
 
 fn page_access(path: &str) -> Access {
@@ -88,16 +88,16 @@ mod tests {
 
     #[test]
     fn route_names_contain_no_text_of_the_request() {
-        let grpc = |path| grpc(path).surface;
-        let http = |method, path| http(&method, path, true).surface;
+        let grpc = |path| grpc(path).route;
+        let http = |method, path| http(&method, path, true).route;
         assert_eq!(grpc(Call::Reset.path()).to_string(), "weir.v1.RateLimiter/Reset");
         assert_eq!(grpc("/weir.v1.RateLimiter/Suggest").to_string(), "weir.v1.RateLimiter/Suggest");
-        assert_eq!(grpc("/weir.v1.RateLimiter/Secret"), Surface::Other);
+        assert_eq!(grpc("/weir.v1.RateLimiter/Secret"), Route::Other);
         assert_eq!(grpc("/weir.v1.Admin/ListReplicas").to_string(), "weir.v1.Admin/ListReplicas");
-        assert_eq!(grpc("/weir.v1.Admin/Secret"), Surface::Other);
+        assert_eq!(grpc("/weir.v1.Admin/Secret"), Route::Other);
         assert_eq!(http(Method::POST, "/v1/admin/list_replicas").to_string(), "POST /v1/admin/list_replicas");
         assert_eq!(http(Method::POST, "/v1/check").to_string(), "POST /v1/check");
         assert_eq!(http(Method::OPTIONS, "/json").to_string(), "_OTHER /json");
-        assert_eq!(http(Method::GET, "/v1/check/secret"), Surface::Other);
+        assert_eq!(http(Method::GET, "/v1/check/secret"), Route::Other);
     }
 }

@@ -16,8 +16,8 @@ use crate::{
     proto,
 };
 
-/// Time after which to retry when too many requests waited for the store or were in flight: many times what the queue
-/// takes to drain while the store answers.
+/// Time after which to retry when too many requests waited for the store or were in flight: many times the time in
+/// which the queue drains while the store answers.
 const RETRY_WHEN_OVERLOADED: Duration = Duration::from_secs(1);
 
 /// An error as the client sees it.

@@ -127,8 +127,8 @@ impl Client {
                     Err(status) => reason(&status),
                 },
             };
-            // Not with the first response: a control plane that sends its policy and closes the stream would get a new one
-            // at once.
+            // Not with the first response: a control plane that sends its policy and closes the stream would get a new
+            // one immediately.
             let has_lasted = |stream: Stream| stream.opened.elapsed() > self.settings.backoff.max.duration();
             if self.stream.take().is_some_and(has_lasted) {
                 self.pause = self.settings.backoff.initial.duration();
@@ -146,7 +146,7 @@ impl Client {
         }
     }
 
-    /// Acknowledges a response that is in force (ACK).
+    /// Acknowledges an applied response (ACK).
     pub fn accept(&mut self, response: &DiscoveryResponse) {
         self.version.clone_from(&response.version_info);
         self.rejected = None;
@@ -205,12 +205,12 @@ impl Client {
     }
 
     /// Opens a connection and a stream, and sends the first request: without a nonce, which belongs to a stream, and
-    /// without a version, so that the control plane sends the whole policy. A control plane that was restarted may count
-    /// its versions anew (Envoy Gateway does), and take the version of an old policy for that of its own.
+    /// without a version, so that the control plane sends the whole policy. A restarted control plane may count its
+    /// versions from zero (Envoy Gateway does), and mistake the version of an old policy for its own.
     async fn subscribe(&mut self) -> Result<Stream, String> {
         self.version.clear();
         let connecting = async {
-            // Reads the current certificates, once the last read has ended: a hanging one goes on after its attempt.
+            // Reads the current certificates, once the last read has ended: a hanging one continues after its attempt.
             let reading = Arc::clone(&self.reading).lock_owned().await;
             let (settings, address) = (self.settings.clone(), self.address.clone());
             let read = spawn_blocking(move || {

@@ -1,11 +1,14 @@
 //! The settings of a control plane.
 
-use std::path::PathBuf;
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
-use weir_core::domain::time::{DAY, SECOND};
-use weir_server::dial::{Address, Destination, Hints, Trust};
+use weir_core::domain::{
+    Micros,
+    time::{DAY, SECOND},
+};
+use weir_server::dial::{Address, Destination, HTTP_2, Hints, Trust};
 use weir_settings::{Secret, Time, ensure, file::is_set, tls::TlsSettings};
 
 /// The scheme of a control plane in `limits`: `xds://HOST:PORT`.
@@ -78,6 +81,11 @@ impl Default for XdsSettings {
 }
 
 impl XdsSettings {
+    /// The bounds of `backoff`, in microseconds.
+    pub const BACKOFF: RangeInclusive<Micros> = SECOND / 100..=DAY;
+    /// The bounds of `max_message_bytes`.
+    pub const MESSAGE_BYTES: RangeInclusive<usize> = 1_024..=64 << 20;
+
     /// Checks the settings, for the control plane at `address`. Does not read files.
     ///
     /// # Errors
@@ -92,10 +100,10 @@ impl XdsSettings {
         }
         ensure(is_set(cert) == is_set(key), "xds.tls.cert and xds.tls.key: either both are set or none")?;
         let bytes = self.max_message_bytes;
-        ensure((1_024..=64 << 20).contains(&bytes), "xds.max_message_bytes must be 1024 to 67108864")?;
+        ensure(Self::MESSAGE_BYTES.contains(&bytes), "xds.max_message_bytes must be 1024 to 67108864")?;
         let BackoffSettings { initial, max } = &self.backoff;
-        let pauses = (SECOND / 100..=max.0).contains(&initial.0) && max.0 <= DAY;
-        ensure(pauses, "xds.backoff.initial must be 10ms to xds.backoff.max, which must be at most 1d")?;
+        let delays = initial.0 <= max.0 && [initial, max].iter().all(|delay| Self::BACKOFF.contains(&delay.0));
+        ensure(delays, "xds.backoff.initial must be 10ms to xds.backoff.max, which must be at most 1d")?;
         self.metadata().try_for_each(|pair| pair.map(drop))?;
         self.header_pairs().try_for_each(|pair| pair.map(drop))
     }
@@ -111,7 +119,7 @@ impl XdsSettings {
             ca: "xds.tls.ca",
             server_name: "xds.tls.server_name",
         };
-        let trust = Trust { paths: self.tls.paths(), server_name: &self.tls.server_name, hints };
+        let trust = Trust { paths: self.tls.paths(), server_name: &self.tls.server_name, alpn: HTTP_2, hints };
         Destination::new(&self.address(address)?, trust).map_err(|why| format!("xds.tls: {why}"))
     }
 

@@ -35,8 +35,8 @@ fn server() -> Server {
     Setup::new().policy(POLICY).env("WEIR_GRPC__WORKERS", "1").start()
 }
 
-/// Repeats `harm` on a thread of its own until another client has been answered often enough. Asserts that memory has
-/// not grown.
+/// Repeats `harm` on a separate thread until another client has been answered often enough. Asserts that memory has not
+/// grown.
 async fn others_are_answered<T: Send + 'static>(
     server: &Server,
     mut harm: impl FnMut(&str) -> T + Send + 'static,
@@ -106,7 +106,7 @@ async fn rapid_reset_closes_the_connection() {
     let closed = server.metric("weir_connections_closed_total{listener=\"grpc\",reason=\"rapid_reset\"}");
     assert_eq!(closed, ended.len() as f64);
 
-    // 200 resets at once do not close it.
+    // A burst of 200 resets does not close it.
     let ended = tokio::task::spawn_blocking(move || {
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
         raw.take_back(CHECK, 200).expect("sent");
@@ -116,7 +116,7 @@ async fn rapid_reset_closes_the_connection() {
     assert_ne!(ended.await.expect("joined"), Some(ENHANCE_YOUR_CALM));
 }
 
-/// Most libraries send each message of a stream in a frame of its own, of which HTTP/2 holds few.
+/// Most libraries send each message of a stream in a separate frame, of which HTTP/2 holds few.
 #[tokio::test]
 async fn a_stream_may_be_a_thousand_messages_ahead_of_its_answers() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_REQUESTS_PER_SECOND", "1000").start();
@@ -128,7 +128,7 @@ async fn a_stream_may_be_a_thousand_messages_ahead_of_its_answers() {
     let answers = server.client().await.check_stream(checks).await.expect("a stream").into_inner();
     assert_eq!(answers.try_fold(0, async |answered, _| Ok(answered + 1)).await.expect("no error"), 3_000);
 
-    // The shortest ones, which arrive at once.
+    // The shortest ones, which arrive in one burst.
     let ended = tokio::task::spawn_blocking({
         let address = server.grpc.clone();
         move || {

@@ -76,7 +76,7 @@ async fn connections_above_the_limit_are_closed_at_once_and_counted() {
     assert_serves(&server).await;
 }
 
-// Connections of `assert_serves` need a thread of their own to close, since this one blocks.
+// Connections of `assert_serves` need a separate thread to close, since this one blocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn garbage_half_closed_and_lost_connections_close_alone() {
     let server = Server::with_policy(POLICY);
@@ -132,7 +132,7 @@ fn a_client_that_never_reads_is_throttled_without_blocking_others() {
     }));
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
-    // A runtime of its own, which can be shut down like a process.
+    // A separate runtime, which can be shut down like a process.
     let greedy = runtime();
     let _never_read = greedy.block_on(async {
         let mut client = server.client().await;

@@ -1,4 +1,4 @@
-//! `weir-bench` against a running service: its counts equal those of the service.
+//! `weir-bench` against a running service: its counts equal the service's.
 
 use std::{io::Read, process::Stdio};
 
@@ -315,8 +315,8 @@ fn a_restarted_server_is_reconnected_and_lost_calls_are_errors() {
     };
     let first = serve();
     let loads = calls.map(|(call, _)| {
-        // Users of its own, so that each load has allowed checks; and one call at a time on each connection, as four
-        // loads share the machine.
+        // Each load has its own users, so that it has allowed checks, and sends one call at a time on each connection,
+        // as four loads share the machine.
         let key = format!("user/{call}-{{}}");
         Endless::start(&socket, &["--call", call, "--key", &key, "--streams", "1", "--timeout", "60s"])
     });

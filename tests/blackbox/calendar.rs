@@ -104,7 +104,7 @@ fn lint_and_explain_know_calendars() {
 fn a_months_end_in_three_zones() {
     let month = |zone: &str| json!([{ "fixed_window": { "count": 1, "calendar": "month", "zone": zone } }]);
     let at = |seconds: i64, zone: &str, of_key: &str| json!({ "at_us": seconds * 1_000_000, "key": [of_key], "limits": month(zone) });
-    // 31 October 2026, noon UTC. The months begin at 15:00 UTC, at 23:00 UTC, and at 4:00 UTC the next day, before the
+    // 31 October 2026, noon UTC. The months start at 15:00 UTC, at 23:00 UTC, and at 4:00 UTC the next day, before the
     // clocks are set back.
     let noon = 1_793_448_000;
     let zones = [("Asia/Tokyo", 3), ("Europe/Berlin", 11), ("America/New_York", 16)];

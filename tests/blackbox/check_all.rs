@@ -95,7 +95,7 @@ fn the_command_says_why_checks_never_pass_together() {
         assert_eq!(printed.code, i32::from(keys.len() > 1), "{}", printed.out);
         printed.out.matches("6 of 6 left, never: the checks together cost more than the limit\n").count()
     };
-    // Of each check of the desk the summary and the limit; of alex's other desk nothing.
+    // For each check of the desk the summary and the limit; for alex's other desk nothing.
     assert_eq!(never(&["desk/c/alex", "desk/c/berta", "desk/d/alex"]), 4);
     assert_eq!(never(&["desk/c/alex"]), 0);
 }

@@ -229,7 +229,7 @@ fn serving_without_a_policy_needs_allow_all() {
         make(&path).expect("made");
         let refused = tried(&[], &[("WEIR_ALLOW_ALL", "true")]);
         assert!(refused.code == 2 && refused.err.starts_with("weir: config/weir.yaml: "), "{refused:?}");
-        // Only a symlink can be removed like this, and must be, to make room for the directory.
+        // Only a symlink can be removed like this, and must be, before the directory can be created.
         let _ = std::fs::remove_file(&path);
     }
 }

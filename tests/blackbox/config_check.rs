@@ -115,7 +115,7 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     }
 }
 
-/// The settings of `deploy/` and the bound that the text beside them names, in whole GB.
+/// The settings of `deploy/` and the bound that the text next to them names, in whole GB.
 #[test]
 fn the_memory_bounds_of_deployments_are_as_documented() {
     let root = env!("CARGO_MANIFEST_DIR");

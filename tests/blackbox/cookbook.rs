@@ -75,7 +75,7 @@ fn run(server: &Server, command: &str) -> Run {
     finish(std::process::Command::new("sh").args(["-c", &script]).current_dir(server.dir.path()))
 }
 
-/// Whether the output is that of the page, except for times that have advanced by at most `passed`.
+/// Whether the output equals the page's, except for times that have advanced by at most `passed`.
 fn is_shown(shown: &str, printed: &str, passed: Duration) -> bool {
     let (shown, printed): (Vec<_>, Vec<_>) = (words(shown), words(printed));
     shown.len() == printed.len() && shown.iter().zip(printed).all(|(shown, printed)| is_word(shown, printed, passed))

@@ -5,7 +5,7 @@ use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
 
 use crate::support::{Server, http::Client, requests::check, server::Setup};
 
-/// Three at once, and one a day; a queue that admits one request without a wait.
+/// Three in one burst, and one a day; a queue that admits one request without a wait.
 const POLICY: &str = "
 schema:
   user: { children: { '*': { limits: [[2, 1, 86400]] } } }

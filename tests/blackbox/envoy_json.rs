@@ -122,7 +122,7 @@ fn headers_and_dynamic_metadata_are_in_the_body() {
 fn any_method_and_all_proto3_json_forms_are_accepted() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
-    // Each request has a user of its own, with a limit of three.
+    // Each request has a separate user, with a limit of three.
     for (number, (fields, of_all, left)) in [
         (r#""hitsAddend": 2"#, "", 1),
         (r#""hits_addend": 2"#, "", 1),
@@ -160,7 +160,7 @@ fn any_method_and_all_proto3_json_forms_are_accepted() {
         let answer = client.ask(request, &[header], body).expect("an answer");
         assert_eq!(short(&answer), expected, "{request}");
     }
-    // On connections of their own: the service closes one of which it did not read a body.
+    // On separate connections: the service closes a connection of which it did not read a body.
     let ask_apart = |request, headers: &[_]| {
         let mut other = Client::connect(&server.http).expect("it accepts connections");
         other.ask(request, headers, body).expect("an answer").status

@@ -1,4 +1,4 @@
-//! Overrides and bans of what Envoys ask.
+//! Overrides and bans of Envoy's descriptors.
 
 use weir::proto::{Override, r#override::Change};
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};

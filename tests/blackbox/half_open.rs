@@ -200,14 +200,14 @@ fn streams_that_cannot_be_ended_are_closed_with_their_connection() {
         (answer["degraded"] != true).then_some(())
     });
     redis.pause();
-    // The answers to the first checks are ready while the calls wait for the rest of the second ones, but the window
-    // has no room.
+    // The answers to the first checks are ready while the calls wait for the rest of the second ones, but the
+    // flow-control window is full.
     let mut stuck = Raw::connect(&server.grpc, 0).expect("a connection");
     let message = framed(&check(&["user", "alex"]));
     let messages = [&message, &message[..message.len() / 2]].concat();
     (0..CALLS).try_for_each(|_| stuck.begin(STREAM, &messages)).expect("sent");
     server.wait_for_metric("weir_degraded_total{domain=\"default\",mode=\"local\"}", CALLS as f64);
-    // This connection has the most waiting calls, and is closed to make room.
+    // This connection has the most waiting calls, and is closed to free capacity.
     let _others = half_open(&server, 9, CHECK);
     server.wait_for_metric(CLOSED, 1.0);
     stuck.end().expect("it is closed");

@@ -13,7 +13,7 @@ use crate::support::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const JSON: (&str, &str) = ("content-type", "application/json");
-/// How long the service reads on after it has answered and closed (`weir_server`'s `linger`).
+/// Time for which the service continues reading after it has answered and closed (`weir_server`'s `linger`).
 const LINGERS: std::time::Duration = std::time::Duration::from_secs(1);
 const PATHS: [&str; 9] = [
     "/v1/check",

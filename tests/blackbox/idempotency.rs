@@ -131,7 +131,7 @@ async fn a_reservation_is_repeated_while_it_is_open_though_its_answer_is_forgott
     let mut request = wanted(&KEY, 10, HOUR);
     request.check.as_mut().expect("a check").request_id = "one".to_owned();
     let first = reserve(&mut client, request.clone()).await;
-    // The window of a request that came later is over, so that of the first one is, too.
+    // The window of a later request is over, so the first request's is, too.
     client.check(with_id("later", 1)).await.expect("an answer");
     eventually_async("the window is over", async || {
         let answer = client.clone().check(with_id("later", 0)).await;

@@ -82,7 +82,7 @@ async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
     }
 }
 
-// The client needs a thread of its own to disconnect, since this one blocks until the service ends.
+// The client needs a separate thread to disconnect, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_continuously_sending_stream_also_ends_with_unavailable() {
     let mut server = Server::with_policy(POLICY);
@@ -212,7 +212,7 @@ fn a_call_that_crosses_the_last_goaway_does_not_break_the_connection() {
     assert_eq!(server.metric("weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}"), 1.0);
 }
 
-// The clients need a thread of their own to disconnect, since this one blocks until the service ends.
+// The clients need a separate thread to disconnect, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn health_and_reflection_streams_end_at_shutdown() {
     use tonic_reflection::pb::v1::{

@@ -1,4 +1,4 @@
-//! `weir limits diff`: changes in what keys may do between two policies.
+//! `weir limits diff`: changes in the checks allowed by two policies.
 
 use serde_json::{Value, json};
 

@@ -117,7 +117,7 @@ fn a_limit_that_never_refuses_is_a_warning() {
         (nested("charge: independent\n", gcra, window), None),
         (nested("", gcra, "{ fixed_window: { count: 69, period: 1m, charge_denied: true } }"), None),
         (nested("", shadow, window), None),
-        // A shadow limit that precedes the limit beside it.
+        // A shadow limit that precedes the limit next to it.
         (
             nested("", window, &format!("{gcra}, {shadow}")),
             Some("`u/*#gcra1` { burst: 9, count: 1, period: 1s } never"),
@@ -165,7 +165,7 @@ fn a_factor_that_divides_no_limit_is_a_warning() {
     for (alex, warned) in [
         ("factor: 0.1", true),
         ("factor: 0.1, children: { trade: {} }", true),
-        // What it would divide is lifted.
+        // The limit that it would divide is lifted.
         ("factor: 2, children: { trade: { factor: 0, limits: [[3, 1, 1]] } }", true),
         ("factor: 0.1, limits: [[9, 1, 1]]", false),
         ("factor: 0.1, children: { trade: { limits: [[3, 1, 1]] } }", false),

@@ -120,7 +120,7 @@ fn limits_above_max_limit_series_count_as_other() {
     let server = Setup::new().policy(&text).env("WEIR_METRICS__MAX_LIMIT_SERIES", "2").start();
     assert_eq!((server.run(&["check", "k"]).code, server.run(&["check", "k"]).code), (0, 1));
     let text = server.get("/metrics").1;
-    // The default domain and the first limit have series of their own.
+    // The default domain and the first limit have separate series.
     for (series, value) in [
         ("weir_decisions_total{domain=\"default\",limit=\"a\",outcome=\"limited\"}", 1.0),
         ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"allowed\"}", 2.0),

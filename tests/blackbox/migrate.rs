@@ -16,8 +16,7 @@ const PASSWORD: &str = "geheim";
 struct Case {
     /// The variables, one a line; `CERTS` is a directory with certificates.
     variables: &'static str,
-    /// The settings that differ from the defaults; ports are listed only if they differ from those of
-    /// envoyproxy/ratelimit.
+    /// The settings that differ from the defaults; ports are listed only if they differ from envoyproxy/ratelimit's.
     settings: Value,
     /// The variables reported as manual steps, without an equivalent, and not needed.
     reported: [&'static [&'static str]; 3],

@@ -7,7 +7,7 @@ use crate::support::{Folder, run_with};
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
 const TABLE: &str = include_str!("../data/nested/table.txt");
 
-/// Microseconds between calls. All calls are within half a second, like those of the table.
+/// Microseconds between calls. All calls are within half a second, as in the table.
 const BETWEEN_CALLS_US: u64 = 4_000;
 
 /// `[limited, limit, remaining, retry or -1, reset]` in whole seconds, truncated.

@@ -15,7 +15,7 @@ const GOOD: &str = "weir_policy_reloads_total{result=\"success\"}";
 const BAD: &str = "weir_policy_reloads_total{result=\"error\"}";
 const SUCCESSFUL: &str = "weir_policy_last_reload_successful";
 
-/// Makes a policy with `most` units at once, which refill too slowly to matter.
+/// Makes a policy with bursts of `most` units, which refill too slowly to matter.
 fn policy(most: u64) -> String {
     format!("schema: {{ user: {{ children: {{ '*': {{ limits: [[{}, 1, 86400]] }} }} }} }}", most - 1)
 }
@@ -37,7 +37,7 @@ async fn spend(server: &Server, units: i64) {
     assert!(server.check(request).await.allowed);
 }
 
-/// Waits until the limit in force is `most`. Returns the state of the key.
+/// Waits until the effective limit is `most`. Returns the state of the key.
 async fn wait_for_limit(server: &Server, most: u64) -> (bool, u64, u64) {
     eventually_async("the new policy is in force", async || {
         let answer = state(server).await;

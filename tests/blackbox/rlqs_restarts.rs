@@ -1,4 +1,4 @@
-//! Envoy's quotas while services start and end: nothing is used twice, and what is assigned elsewhere stays.
+//! Envoy's quotas while services start and end: no units are used twice, and assignments elsewhere stay.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn a_stream_that_is_ended_keeps_its_share_until_it_has_found_another_replica() {
     });
 }
 
-/// Starts a service again whose Envoy may still use what it was assigned. Returns it with a stream that has reported.
+/// Restarts a service whose Envoy may still use its assignment. Returns it with a stream that has reported.
 async fn restarted(dir: &Folder) -> (Server, QuotaStream) {
     let mut server = setup().snapshot(dir.path("snapshot")).start();
     let mut stream = open(&server).await;
@@ -59,7 +59,7 @@ fn a_restarted_service_divides_nothing_that_may_still_be_in_use() {
     });
 }
 
-/// The Envoy may use what another replica has assigned.
+/// The Envoy may use another replica's assignment.
 #[test]
 fn a_bucket_that_was_not_answered_yet_is_not_denied_at_the_end() {
     runtime().block_on(async {

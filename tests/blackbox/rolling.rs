@@ -57,7 +57,7 @@ impl ReplicaDir {
     }
 }
 
-/// A caller that uses the services in turn, over connections of its own.
+/// A caller that uses the services in turn, over separate connections.
 struct Caller {
     services: Vec<RateLimiterClient<tonic::transport::Channel>>,
     turn: usize,
@@ -124,8 +124,7 @@ struct Seen {
     replaced: AtomicBool,
 }
 
-/// Stops and restarts each service under load, and compares the counts. It blocks, so callers need threads of their
-/// own.
+/// Stops and restarts each service under load, and compares the counts. It blocks, so callers need separate threads.
 async fn replace_each(dir: &ReplicaDir, setup: impl Fn(usize) -> Setup, services: usize, rounds: usize) {
     let mut running: Vec<_> = (0..services).map(|number| setup(number).start()).collect();
     let seen = Arc::<Seen>::default();

@@ -21,7 +21,6 @@ fn policy() -> String {
     format!("schema: {{ user: {{ children: {{ '*': {{ {limit}, children: {{ trade: {{ {limit} }} }} }} }} }} }}")
 }
 
-/// Returns the number of script calls.
 fn script_calls(redis: &Redis) -> u64 {
     let stats = redis.info("cmdstat_evalsha").expect("an answer");
     let calls = stats.strip_prefix("calls=").and_then(|rest| rest.split(',').next());

@@ -1,4 +1,4 @@
-//! Limits that are added, removed and reordered beside others of their kind: each keeps its own count, and no limit
+//! Limits that are added, removed and reordered next to others of their kind: each keeps its own count, and no limit
 //! refuses for longer than its own parameters permit.
 
 use weir::proto::CheckRequest;

@@ -110,7 +110,7 @@ fn a_line_can_set_its_own_limits_and_options() {
             "charge": "independent" })
     };
     let decisions = lines(&story(POLICY, &[own(3), own(1)], &[]));
-    // With a factor of 0.5 the limits are 2 + 1 and 18 + 1 units at once.
+    // With a factor of 0.5 the limits are bursts of 2 + 1 and 18 + 1 units.
     assert_eq!((&decisions[0]["remaining"], &decisions[0]["levels"][1]["remaining"]), (&json!(0), &json!(16)));
     assert_eq!(decisions[1]["allowed"], false);
     assert_eq!((&decisions[1]["binding"], &decisions[1]["levels"][1]["remaining"]), (&json!(0), &json!(15)));

@@ -108,7 +108,7 @@ fn with_own_limit(request: CheckRequest) -> CheckRequest {
     with_limits(within("nowhere", request), vec![own])
 }
 
-// Connections need a thread of their own to close, since this one blocks until the service ends.
+// Connections need a separate thread to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_graceful_shutdown_keeps_all_counts() {
     let dir = SnapshotDir::new();
@@ -148,7 +148,7 @@ async fn a_graceful_shutdown_keeps_all_counts() {
     stop(server);
 }
 
-// Connections need a thread of their own to close, since this one blocks until the service ends.
+// Connections need a separate thread to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_kill_loses_only_charges_since_the_last_snapshot() {
     let dir = SnapshotDir::new();
@@ -170,7 +170,7 @@ async fn a_kill_loses_only_charges_since_the_last_snapshot() {
     assert!(left == 7 || left == 6, "{left} of 10 are left, 3 were charged before the snapshot and 1 after");
 }
 
-// Connections need a thread of their own to close, since this one blocks until the service ends.
+// Connections need a separate thread to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
     let dir = SnapshotDir::new();
@@ -207,7 +207,7 @@ async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
     }
 }
 
-// Connections need a thread of their own to close, since this one blocks until the service ends.
+// Connections need a separate thread to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn start_empty_sets_aside_a_valid_snapshot() {
     let dir = SnapshotDir::new();
@@ -224,7 +224,7 @@ async fn start_empty_sets_aside_a_valid_snapshot() {
     assert_eq!(left(&dir.start(), peek(&["user", "alex"])).await, [9, 9]);
 }
 
-// Connections need a thread of their own to close, since this one blocks until the service ends.
+// Connections need a separate thread to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn snapshot_states_above_max_keys_are_dropped_and_logged() {
     let dir = SnapshotDir::new();
@@ -264,7 +264,7 @@ fn a_second_server_with_the_same_snapshot_does_not_start() {
     stop(dir.start());
 }
 
-// Connections need a thread of their own to close, since this one blocks until the service ends.
+// Connections need a separate thread to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_failing_snapshot_write_does_not_stop_the_server() {
     let dir = SnapshotDir::new();
@@ -280,7 +280,7 @@ async fn a_failing_snapshot_write_does_not_stop_the_server() {
     assert!(!nowhere.exists() && !Path::new(&dir.snapshot()).exists());
 }
 
-// Connections need a thread of their own to close, since this one blocks until the service ends.
+// Connections need a separate thread to close, since this one blocks until the service ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_snapshot_above_the_limit_of_a_files_size_does_not_stop_the_server() {
     let dir = SnapshotDir::new();

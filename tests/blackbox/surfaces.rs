@@ -208,7 +208,6 @@ impl<'s> Clients<'s> {
     }
 }
 
-/// Returns the key for one surface.
 fn key_of(key: &str, surface: Surface) -> Vec<String> {
     key.split('/').map(|segment| segment.replace('@', &format!("{surface:?}-"))).collect()
 }

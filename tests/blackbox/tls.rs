@@ -194,7 +194,7 @@ fn commands_present_a_client_certificate() {
     for command in [&["check", "a"][..], &["health"], &["reserve", "a", "--ttl", "1m"]] {
         let good = with(command, Some(&ours));
         assert_eq!(good.code, 0, "{command:?}: {}", good.err);
-        // Which of several errors a broken connection reports is a matter of time.
+        // A broken connection reports one of several errors, depending on timing.
         for _ in 0..5 {
             let without = with(command, None);
             assert_eq!(without.code, 2, "{command:?}: {}", without.out);

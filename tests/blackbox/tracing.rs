@@ -235,6 +235,14 @@ fn failed_requests_over_http_are_logged_with_their_cause() {
     assert_eq!(server.run(&["check", "user", "alex", "--domain", "api"]).code, 0);
     let line = server.wait_for_log("a request to the collector failed");
     assert!(line["error"].as_str().expect("a cause").contains("refused"), "{line}");
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let collector = Collector::encrypted(&theirs.sign(Leaf::host("localhost")));
+    let setup =
+        Setup::new().policy(POLICY).env("WEIR_TRACING__PROTOCOL", "http").file("WEIR_TRACING__CA", "ca.pem", &ours.pem);
+    let server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &collector.endpoint).start();
+    assert_eq!(server.run(&["check", "user", "alex", "--domain", "api"]).code, 0);
+    let line = server.wait_for_log("a request to the collector failed");
+    assert!(line["error"].as_str().expect("a cause").ends_with("tracing.ca names the CA bundle"), "{line}");
 }
 
 /// The collector answers with more than the service reads.

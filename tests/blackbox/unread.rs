@@ -18,7 +18,7 @@ const BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
 const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 const QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 const CLOSED: &str = "weir_connections_closed_total{listener=\"grpc\",reason=\"unread\"}";
-/// Batches of each greedy client: together their answers exceed the maximum of a port, but those of one client do not.
+/// Batches of each greedy client: together their answers exceed the maximum of a port, but one client's do not.
 const BATCHES: usize = 100;
 /// Maximum memory growth, in bytes, of a test build: more than the unread answers that a port keeps.
 const MOST_GROWTH: usize = 96 << 20;
@@ -82,7 +82,7 @@ async fn the_unread_answers_of_streams_are_bounded() {
 async fn reports_whose_answers_are_not_read_are_counted_with_them() {
     let policy = "domain: api\nschema: { user: { children: { alex: { limits: [9, 10, 1] } } } }";
     let server = Setup::new().policy(policy).env("WEIR_RLQS__DOMAINS", "api=user").start();
-    // Each report is answered at once, as there is no limit on this bucket.
+    // Each report is answered immediately, as there is no limit on this bucket.
     let report = BucketQuotaUsage { bucket_id: Some(BucketId::default()), ..BucketQuotaUsage::default() };
     let reports = RateLimitQuotaUsageReports { domain: "api".to_owned(), bucket_quota_usages: vec![report; 4_000] };
     let before = server.resident();

@@ -1,5 +1,10 @@
-//! States without effect expire from the store.
+//! States without effect expire from the store, and nothing else.
 
+use std::time::Duration;
+
+use futures_util::stream;
+use tokio::time::sleep;
+use weir::proto::{CheckRequest, LeaseRequest};
 use weir_core::{
     algorithm::{Bounds, Entry, Params, rates},
     domain::{StepInput, time::SECOND},
@@ -50,4 +55,34 @@ fn all_keys_expire_after_the_longest_period() {
     let keys = || Ok(redis.try_cli(&["KEYS", "*"])?.lines().filter(|key| *key != "weir:replicas").count());
     assert_ne!(keys(), Ok(0));
     eventually("an empty store", || keys().and_then(|keys| if keys == 0 { Ok(()) } else { Err(keys.to_string()) }));
+}
+
+/// The limit is as new again long before the lease ends, and other keys of its hash are swept.
+#[test]
+fn a_repeated_renewal_is_recognized_until_the_lease_ends() {
+    let redis = Server::start(Options::socket());
+    let policy = "anchor: 1\nlease: { ttl: 1m }\nschema: { user: { children: { '*': { limits: [{ token_bucket: \
+                  { capacity: 100, count: 100, period: 10ms } }] } } } }";
+    let service = patient(&redis.url()).policy(policy).start();
+    runtime().block_on(async {
+        let mut client = service.client().await;
+        let mut renew = async |request: LeaseRequest| {
+            let of_alex = CheckRequest { cost: Some(0), ..check(&["user", "alex"]) };
+            let request = LeaseRequest { check: Some(of_alex), holder: vec![7; 16], lease: 1, ..request };
+            let mut answers = client.lease(stream::iter([request])).await.expect("a stream").into_inner();
+            answers.message().await.expect("an answer").expect("one")
+        };
+        let asked = renew(LeaseRequest { sequence: 1, ..LeaseRequest::default() }).await;
+        let generation = asked.terms.expect("terms").generation;
+        let first = LeaseRequest { sequence: 2, want: 4, generation, ..LeaseRequest::default() };
+        let units = |answer: weir::proto::LeaseResponse| answer.grant.expect("a grant").units;
+        assert_eq!(units(renew(first.clone()).await), 4);
+        renew(LeaseRequest { sequence: 3, spent: 4, generation, ..LeaseRequest::default() }).await;
+        sleep(Duration::from_millis(1_500)).await;
+        let mut others = service.client().await;
+        for user in 0..USERS {
+            others.check(check(&["user", &user.to_string()])).await.expect("an answer");
+        }
+        assert_eq!(units(renew(first).await), 0);
+    });
 }

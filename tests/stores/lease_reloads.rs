@@ -1,13 +1,16 @@
 //! Leases whose limit changes, on replicas that reload at different times.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 
 use weir::proto::CheckRequest;
-use weir_test_redis::{Options, Server as Redis};
+use weir_test_redis::{Options, Server as Redis, eventually};
 
 use crate::{
-    leases::{TRADE, ask, flood, lasting, left},
-    service::{patient, runtime},
+    leases::{HELD, TRADE, ask, flood, lasting, left},
+    service::{patient, runtime, window},
     support::requests::check,
 };
 
@@ -31,4 +34,28 @@ fn a_replica_that_reloads_a_raised_limit_late_cuts_nothing() {
         late.stop();
         assert_eq!(Some(4_000 - left(&raised)), admitted, "{limit}");
     }
+}
+
+/// Checks of other keys show that the policy has changed. Otherwise units are held for half of their minute.
+#[test]
+fn a_policy_that_turns_leases_off_returns_what_is_held() {
+    const QUOTA: u64 = 1_000_000;
+    let redis = Redis::start(Options::socket());
+    let policy = lasting(&window(QUOTA));
+    let service = patient(&redis.url()).policy(&policy).start();
+    let seen = runtime().block_on(flood(std::slice::from_ref(&service), |seen| seen.leased.load(Relaxed) > 1_000));
+    eventually("it holds units", || if service.metric(HELD) > 0.0 { Ok(()) } else { Err("none".to_owned()) });
+    service.replace_policy(&policy.replace("lease: { ttl: 1m }", "lease: false"));
+    let replaced = Instant::now();
+    eventually("all is returned", || {
+        runtime().block_on(ask(&service, check(&["user", "other"])));
+        let held = service.metric(HELD);
+        if held == 0.0 { Ok(()) } else { Err(format!("{held} held")) }
+    });
+    assert!(replaced.elapsed() < Duration::from_secs(20), "{:?}", replaced.elapsed());
+    let admitted = seen.admitted.load(Relaxed);
+    eventually("only what was admitted is charged", || match left(&service) {
+        left if left == QUOTA - admitted => Ok(()),
+        left => Err(format!("{left} left after {admitted}")),
+    });
 }

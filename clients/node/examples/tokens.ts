@@ -1,4 +1,4 @@
-// A cost that is known afterwards: an estimate for a call of a language model, settled by what it used.
+// A cost that is known afterwards: an estimate for a call of a language model, settled by the units used.
 import { Client } from "weir-client";
 
 /** Stands for the model: its answer, and the tokens that it took. */
@@ -8,7 +8,7 @@ async function complete(prompt: string): Promise<{ answer: string; used: number 
 
 const weir = new Client(process.env.WEIR_ADDR ?? "127.0.0.1:8081", { deadlineMs: 5_000 });
 await weir.ready();
-// Longer than any call takes: what is not settled then counts as spent. Where the call fails, the reservation is cancelled.
+// Longer than any call takes. A reservation that is not settled by then counts as spent. If the call fails, it is cancelled.
 const outcome = await weir.withReservation(["user", "alex"], { cost: 10, ttlMs: 120_000 }, async (reservation) => {
   const { answer, used } = await complete("hello");
   return { answer, ...(await reservation.commit(used)) };

@@ -4,14 +4,14 @@ export type BreakerState = "closed" | "open" | "half-open";
 export interface BreakerOptions {
   /** Outages in a row after which the circuit breaker opens; 0: never. Default 5. */
   failures?: number;
-  /** The time for which an open circuit breaker fails calls at once, before it probes. Default 1,000. */
+  /** The time for which an open circuit breaker fails calls immediately, before it probes. Default 1,000. */
   openMs?: number;
 }
 
 /** The permit of {@link CircuitBreaker.admit} for one call. */
 export interface Permit {
   readonly isProbe: boolean;
-  /** The number of answers until the call began. */
+  /** The number of answers until the call started. */
   readonly answers: number;
 }
 
@@ -19,10 +19,10 @@ export interface Permit {
 export type Outcome = "answer" | "outage" | "unknown";
 
 /**
- * The circuit breaker: during an outage calls fail at once, instead of each waiting for its deadline.
+ * The circuit breaker: during an outage calls fail immediately, instead of each waiting for its deadline.
  *
- * An outage of a call that began before the last answer does not count: calls that were sent together to one frozen replica miss
- * their deadlines together, while other replicas answer.
+ * An outage does not count if its call started before the last answer: calls that were sent concurrently to one frozen replica
+ * miss their deadlines together, while other replicas answer.
  */
 export class CircuitBreaker {
   readonly #maxFailures: number;

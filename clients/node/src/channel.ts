@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { credentials, Client, type ChannelCredentials, type ChannelOptions } from "@grpc/grpc-js";
 
-/** Paths of PEM files. `ca`: CA certificates; default: those of Node.js. `cert` and `key`: the client certificate, for mTLS. */
+/** Paths of PEM files. `ca`: CA certificates; default: Node.js's own. `cert` and `key`: the client certificate, for mTLS. */
 export interface TlsOptions {
   ca?: string;
   cert?: string;
@@ -23,7 +23,7 @@ const OPTIONS: ChannelOptions = {
   "grpc.max_reconnect_backoff_ms": 1_000,
 };
 
-/** Opens the connections to the service. The first one is opened at once, so that the first call does not wait for it. */
+/** Opens the connections to the service. The first one is opened immediately, so that the first call does not wait for it. */
 export function openChannel(target: string, tls: TlsOptions | boolean): Client {
   const channel = new Client(target, channelCredentials(tls), OPTIONS);
   channel.getChannel().getConnectivityState(true);

@@ -61,7 +61,7 @@ export class Client implements Disposable, AsyncDisposable {
     this.#log = new FailureLog(logger);
   }
 
-  /** The state of the circuit breaker. `open`: calls fail at once after several outages in a row. */
+  /** The state of the circuit breaker. `open`: calls fail immediately after several outages in a row. */
   get breakerState(): BreakerState {
     return this.#breaker.state;
   }
@@ -93,7 +93,7 @@ export class Client implements Disposable, AsyncDisposable {
     });
   }
 
-  /** Decides up to 1,000 checks in order, each by itself, in one call. A check that fails has its error in its place. */
+  /** Decides up to 1,000 checks in order, independently, in one call. A check that fails has its error in its place. */
   async checkBatch(checks: readonly Check[], options: CallOptions = {}): Promise<(Decision | WeirError)[]> {
     const onFailure = options.onFailure ?? this.#onFailure;
     const requests = checks.map((check) => checkRequest(check.key, check, this.#mayRetry));

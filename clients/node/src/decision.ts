@@ -24,8 +24,8 @@ export interface Level {
 }
 
 /**
- * The answer to a check. The summary is taken over all limits on the key's path, each field by itself, so its numbers may come from
- * different limits. `binding` has the numbers of the limit that decided.
+ * The answer to a check. The summary is taken over all limits on the key's path, each field independently, so its numbers may
+ * come from different limits. `binding` has the numbers of the limit that decided.
  */
 export interface Decision {
   /** Whether the request may pass. */
@@ -47,7 +47,7 @@ export interface Decision {
   readonly never: boolean;
   /** Nothing left, allowed or refused: the time after which a unit is left. `null`: something is left, or no wait helps. */
   readonly nextAfterMs: number | null;
-  /** The id of the operator's override in force, or of the ban that refused the check. `null`: none. */
+  /** The id of the operator's override that applies, or of the ban that refused the check. `null`: none. */
   readonly override: string | null;
   /** The service decided without its shared store. */
   readonly degraded: boolean;

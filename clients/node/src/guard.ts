@@ -97,7 +97,7 @@ function structuredString(text: string): string {
   return `"${ascii.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** Returns a valid key, whatever a user sends: the check of an invalid one would fail, and the request would pass. */
+/** Returns a valid key for any user input: the check of an invalid key would fail, and the request would pass. */
 function repairedKey(key: Key): Key {
   const segments = key.slice(0, MAX_SEGMENTS).map(repaired);
   return segments.length > 0 ? segments : ["-"];
@@ -108,7 +108,7 @@ function repaired(segment: string): string {
   if (text.length * 3 <= MAX_SEGMENT_BYTES) return text || "-";
   const bytes = Buffer.from(text);
   let end = Math.min(bytes.length, MAX_SEGMENT_BYTES);
-  // Not within a character: in UTF-8 all bytes of one after its first begin with the bits 10.
+  // Not within a character: in UTF-8 all its bytes after the first start with the bits 10.
   while (end < bytes.length && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
   return bytes.toString("utf8", 0, end);
 }

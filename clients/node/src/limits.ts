@@ -24,7 +24,7 @@ type Algorithms = { [Name in Exclude<keyof LimitMessage, Common>]-?: Plain<NonNu
 
 /**
  * One of the client's own limits: exactly one algorithm, as in `{ gcra: { burst: 15, count: 30, periodMs: 60_000 } }`. The names
- * are those of weir.proto, which documents them; durations are milliseconds under `…Ms`.
+ * are the names of weir.proto, which documents them; durations are milliseconds under `…Ms`.
  */
 export type Limit = {
   /** Shown in answers. */

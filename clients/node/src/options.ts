@@ -5,8 +5,8 @@ import type { CoalesceOptions } from "./stream.js";
 import type { Telemetry } from "./telemetry.js";
 
 /**
- * What happens if the service does not decide, in an outage: the error is thrown (`error`, the default), or the check is allowed
- * (`allow`, fail open) or refused (`deny`, fail closed).
+ * The result of a check that the service does not decide, in an outage: the error is thrown (`error`, the default), or the check
+ * is allowed (`allow`, fail open) or refused (`deny`, fail closed).
  */
 export type OnFailure = "error" | "allow" | "deny";
 
@@ -22,7 +22,7 @@ export interface ClientOptions {
   tokenFile?: string;
   /** The deadline of a call, retries included. Default 50. */
   deadlineMs?: number;
-  /** What happens to checks during an outage. All other errors are always thrown. Default `"error"`. */
+  /** The result of checks during an outage. All other errors are always thrown. Default `"error"`. */
   onFailure?: OnFailure;
   /** How often an idempotent call is retried after UNAVAILABLE. Default 1; 0 turns retries off, and checks carry no request ids. */
   retries?: number;

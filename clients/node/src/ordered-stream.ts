@@ -99,7 +99,7 @@ export class OrderedStream<Response> {
     this.#call.end();
   }
 
-  /** Ends the stream at once, since the client is closed. */
+  /** Ends the stream immediately, since the client is closed. */
   cancel(): void {
     this.#fail(new WeirError("CANCELLED", "the client is closed"));
     this.#call.cancel();
@@ -127,7 +127,7 @@ export class OrderedStream<Response> {
   #reason(error: WeirError): WeirError | StreamRejected {
     if (error.code === "UNAVAILABLE") return error;
     if (this.#isAccepted) return new WeirError("UNAVAILABLE", `the stream ended: ${error.message}`, { cause: error });
-    // Neither accepted nor rejected: the service may accept another stream at once.
+    // Neither accepted nor rejected: the service may accept another stream immediately.
     if (error.code === "CANCELLED") return error;
     this.#reopenAtMs = performance.now() + REOPEN_AFTER_MS;
     return new StreamRejected(error.message, { cause: error });

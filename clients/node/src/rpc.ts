@@ -181,7 +181,7 @@ async function withRetries<Response>(
   }
 }
 
-/** Returns what the error of a call says about the service: nothing, if the call was cancelled or its stream was rejected. */
+/** Returns the outcome of a failed call for the circuit breaker: unknown if the call was cancelled or its stream rejected. */
 function outcomeOf(error: unknown): Outcome {
   if (!(error instanceof WeirError) || error.code === "CANCELLED") return "unknown";
   return error.isOutage ? "outage" : "answer";

@@ -3,7 +3,7 @@ import { WeirError } from "./errors.js";
 import type { Logger } from "./failure-log.js";
 import { endsByItself, type Outcome, type Reservation, type ReserveOptions } from "./reservation.js";
 
-/** `ttlMs`: the time for which the slot is held without an extension. Default: that of the limit. */
+/** `ttlMs`: the time for which the slot is held without an extension. Default: the limit's ttl. */
 export type SlotOptions = Omit<ReserveOptions, "onExpiry">;
 
 /**
@@ -21,7 +21,7 @@ export class Slot implements AsyncDisposable {
   /** The error of the last attempt to extend the slot. */
   #failure: unknown;
 
-  /** `sentAtMs`: when the reservation was requested. The ttl begins after this moment. */
+  /** `sentAtMs`: when the reservation was requested. The ttl starts after this moment. */
   constructor(reservation: Reservation, ttlMs: number | undefined, sentAtMs: number, logger: Logger) {
     this.#reservation = reservation;
     this.#ttlMs = ttlMs;

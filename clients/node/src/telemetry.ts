@@ -6,10 +6,10 @@ import type { WeirError } from "./errors.js";
 export type Operation = "check" | "check_all" | "check_batch" | "reserve";
 
 /**
- * Observes a client: `openTelemetry()` of `weir-client/opentelemetry`, or an implementation of your own. No method gets the key.
+ * Observes a client: `openTelemetry()` of `weir-client/opentelemetry`, or your own implementation. No method gets the key.
  */
 export interface Telemetry {
-  /** Called when a call begins. `domain` is that of its first check. */
+  /** Called when a call starts. `domain` is the domain of its first check. */
   begin(operation: Operation, domain: string): Observation;
   /** Called when a lease has decided a check, without a call. */
   leased(domain: string, decision: Decision): void;

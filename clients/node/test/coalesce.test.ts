@@ -30,7 +30,7 @@ function essence(result: Decision | WeirError): unknown {
 }
 
 async function results(client: Client): Promise<unknown[]> {
-  // All at once: on a stream the service decides them in this order.
+  // Concurrently: on a stream the service decides them in this order.
   const pending = CHECKS.map(([key, options]) => client.check(key, options).catch((error: WeirError) => error));
   return (await Promise.all(pending)).map(essence);
 }

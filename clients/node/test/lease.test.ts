@@ -55,7 +55,7 @@ async function left(client: Client): Promise<number> {
   return (await client.check(KEY, { cost: 0 })).remaining;
 }
 
-/** Waits until all units are returned: those that the replicas lease come back by themselves. */
+/** Waits until all units are returned: the replicas return the units that they lease on their own. */
 async function waitForLeft(client: Client, units: number): Promise<void> {
   while ((await left(client)) !== units) await sleep(10);
 }
@@ -110,7 +110,7 @@ test("a refusal by a lease says when the service would allow the check", async (
     if (pass) isTold = false;
     else if (decision?.source === "service") isTold = true;
     else if (isTold) {
-      // A unit comes back once a day.
+      // A unit refills once a day.
       assert.match(headers["Retry-After"] ?? "", /^8\d{4}$/);
       byLease += 1;
     }
@@ -128,7 +128,7 @@ test("a killed service: what is held is spent on, and the outage is a failure of
   await spend(client, seen, ({ sources }) => sources.fallback > 0);
   await assert.rejects(client.check(KEY), (error: { isOutage: boolean }) => error.isOutage);
   weir = await weir.restart();
-  // The new service does not know the lease: the client begins another.
+  // The new service does not know the lease: the client starts another.
   const again = new Seen();
   await spend(client, again, ({ sources }) => sources.lease > 100);
 });

@@ -74,7 +74,7 @@ test("a token file without a token is logged once, and the last token stays in u
   const logger = { warn: (line: string) => void lines.push(line), error: assert.fail };
   write("first\n");
   const credentials = credentialsOf({ tokenFile }, logger);
-  /** Returns what is sent a second later. */
+  /** Returns the metadata of a call a second later. */
   const sent = () => ((nowMs += 1_000), credentials.metadata().get("authorization")[0]);
   const cannotBeUsed = `the token file ${tokenFile} cannot be used, the last token stays in use: `;
   for (const content of ["", " \n", "secret\nsecret", "sëcret", null]) {

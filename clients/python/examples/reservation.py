@@ -1,4 +1,4 @@
-"""A cost that is known afterwards: reserves an estimate for a call of a language model, and settles by what it used."""
+"""A cost that is known afterwards: reserves an estimate for a call of a language model, and settles the units used."""
 
 import os
 from datetime import timedelta
@@ -14,7 +14,7 @@ def complete(prompt: str) -> tuple[str, int]:
 
 
 client = weir.Client(os.environ.get("WEIR_ADDR", "127.0.0.1:8081"), deadline=10)
-# The ttl is longer than any call takes. An exception within the block gives everything back.
+# The ttl is longer than any call takes. An exception within the block refunds all units.
 with client.reserve(["user", "alex"], ESTIMATE, ttl=timedelta(minutes=2)) as reservation:
     if not reservation.decision.allowed:
         raise SystemExit(f"refused, retry after {reservation.decision.retry_after}")

@@ -1,4 +1,4 @@
-"""A function of which only so many run at the same time: a slot is held around it, and extended while it runs."""
+"""Bounds the concurrent runs of a function: a slot is held around it, and extended while it runs."""
 
 import os
 

@@ -56,7 +56,7 @@ def new_token() -> tuple[str, str]:
 
 
 class Service:
-    """A Weir in a directory of its own. After a restart it has the same address."""
+    """A Weir in its own directory. After a restart it has the same address."""
 
     def __init__(self, directory: Path, policy: str = POLICY, **settings: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -136,7 +136,7 @@ async def test_leases_are_given_back_all_the_same(service: Service, monkeypatch:
     assert is_given_back.is_set()
 
 
-# Before Python 3.11 it cannot be told from a cancellation of the task, which must be raised.
+# Before Python 3.11 it cannot be distinguished from a cancellation of the task, which must be raised.
 ERROR_AT_CLOSE = weir.WeirError if sys.version_info >= (3, 11) else asyncio.CancelledError
 
 

@@ -136,7 +136,7 @@ def test_a_refusal_by_a_lease_says_when_the_service_would_allow_it(
         elif verdict.decision.source is Source.SERVICE:
             is_told = True
         elif is_told:
-            # A unit comes back once a day.
+            # A unit refills once a day.
             assert verdict.retry_after_seconds > 80_000
             by_lease += 1
 
@@ -251,7 +251,7 @@ def test_a_replica_without_leases_decides_by_ordinary_checks(connect: Callable[.
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weir.v1.RateLimiter", handlers),))
         client = connect(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", lease=True)
         server.start()
-        # Each key requests a lease once, on a stream of its own.
+        # Each key requests a lease once, on a separate stream.
         assert {client.check([*KEY, str(key)]).source for key in range(100) for _ in range(4)} == {Source.SERVICE}
         client.close()
         server.stop(None).wait()

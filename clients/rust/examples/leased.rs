@@ -64,7 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         result = load(&weir, &check, until) => result?,
         _ = terminated.recv() => {}
     }
-    // Gives held units back.
+    // Returns the held units.
     weir.close().await;
     Ok(())
 }

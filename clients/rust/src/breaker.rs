@@ -1,4 +1,4 @@
-//! The circuit breaker: after several consecutive outages, calls fail at once until a probe is answered.
+//! The circuit breaker: after several consecutive outages, calls fail immediately until a probe is answered.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -15,7 +15,7 @@ use crate::{Error, call::MAX_DEADLINE};
 pub struct BreakerSettings {
     /// Consecutive outages that open it; 0: it never opens.
     pub failures: u32,
-    /// Time for which calls fail at once. After it, one probe at a time is sent.
+    /// Time for which calls fail immediately. After it, one probe at a time is sent.
     pub open_for: Duration,
 }
 
@@ -30,13 +30,13 @@ impl Default for BreakerSettings {
 pub enum BreakerState {
     /// Calls go through.
     Closed,
-    /// Calls fail at once.
+    /// Calls fail immediately.
     Open,
-    /// A probe is in flight; other calls fail at once.
+    /// A probe is in flight; other calls fail immediately.
     HalfOpen,
 }
 
-/// An outage of a call that began before the last answer does not count: calls that were sent together to one frozen
+/// An outage does not count if its call started before the last answer: calls that were sent concurrently to one frozen
 /// replica miss their deadlines together, while other replicas answer.
 #[derive(Debug)]
 pub(crate) struct Breaker {
@@ -95,7 +95,7 @@ impl Breaker {
 pub(crate) struct Permit<'a> {
     breaker: &'a Breaker,
     probe: bool,
-    /// The number of answers when the call began.
+    /// The number of answers when the call started.
     answers: u64,
 }
 
@@ -194,7 +194,8 @@ mod tests {
         call(&breaker, true);
         assert_eq!(breaker.state(), BreakerState::Open);
 
-        // Calls that were sent before it opened: an outage changes nothing, an answer closes it, whatever the probe finds.
+        // Calls that were sent before it opened: an outage changes nothing, an answer closes it, regardless of the
+        // probe.
         advance(Duration::from_secs(1)).await;
         let probe = breaker.permit().expect("a probe");
         early.pop().expect("a call").record(Some(&Error::CircuitOpen));

@@ -75,7 +75,7 @@ impl Check {
         self
     }
 
-    /// Sets limits that replace those of the policy: any of the algorithms in [`proto`](crate::proto).
+    /// Sets limits that replace the policy's: any of the algorithms in [`proto`](crate::proto).
     pub fn limits(mut self, limits: impl IntoIterator<Item: Into<Limit>>) -> Self {
         self.edit().limit_spec.get_or_insert_default().limits = limits.into_iter().map(Into::into).collect();
         self

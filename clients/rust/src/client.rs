@@ -98,7 +98,7 @@ impl Builder {
     }
 
     /// Sets how often an unanswered call is retried within its deadline. A retry waits for a connection; with 0, a call
-    /// without one fails at once, and checks carry no `request_id`, which saves the service a record for each.
+    /// without one fails immediately, and checks carry no `request_id`, which saves the service a record for each.
     /// Default: 1.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retries = retries;
@@ -121,8 +121,8 @@ impl Builder {
     /// [`Check::lease`] overrides this for one check.
     ///
     /// A key is leased from its third check within 100 ms on. Only checks of one unit or more that the policy decides
-    /// use leases: not those with limits of their own, a factor, a `max_wait` or a `request_id`, and no dry runs. At
-    /// most 10,000 keys are leased. Close such a client with [`Client::close`], so that the held units are given back.
+    /// use leases: not those with their own limits, a factor, a `max_wait` or a `request_id`, and no dry runs. At most
+    /// 10,000 keys are leased. Close such a client with [`Client::close`], which returns the held units.
     pub fn lease(mut self, lease: bool) -> Self {
         self.lease = lease;
         self
@@ -182,7 +182,7 @@ impl Client {
     }
 
     /// Configures a client of `host:port`, `dns:///host:port`, `unix:PATH`, or several of these, separated by commas.
-    /// Calls go to all resolved servers in turn.
+    /// Calls go to all resolved servers, round-robin.
     pub fn builder(target: impl Into<String>) -> Builder {
         Builder {
             target: target.into(),
@@ -306,7 +306,7 @@ impl Client {
         all
     }
 
-    /// Deletes the state of a key, and with [`subtree`](Reset::subtree) that of all keys below it. Returns whether
+    /// Deletes the state of a key, and with [`subtree`](Reset::subtree) also of all keys below it. Returns whether
     /// there was any.
     ///
     /// # Errors
@@ -327,8 +327,8 @@ impl Client {
         self.inner.caller.breaker.state()
     }
 
-    /// Gives leased units back, for at most the deadline of a call, and closes all connections, of clones too. Calls in
-    /// flight may fail, later calls fail. Dropping the last clone only closes the connections: leased units count as
+    /// Returns the leased units, for at most the deadline of a call, and closes all connections, of clones too. Calls
+    /// in flight may fail, later calls fail. Dropping the last clone only closes the connections: leased units count as
     /// spent.
     pub async fn close(&self) {
         self.inner.leases.close().await;

@@ -50,12 +50,13 @@ impl Connection {
             return Ok(self.client().check(request).await?.into_inner());
         };
         let (answer, answered) = oneshot::channel();
-        // The channel has room; an ended stream drops the check.
+        // The channel has capacity; an ended stream drops the check.
         let _ = checks.try_send((request.into_inner(), Waiting { answer, _in_flight: in_flight }));
         answered.await.unwrap_or_else(|_| Err(Failure::stream_ended(None)))
     }
 
-    /// Reserves room on the stream, and opens it if needed; `None` if it is full, or the service has not accepted it.
+    /// Reserves capacity on the stream, and opens it if needed; `None` if it is full, or the service has not accepted
+    /// it.
     fn place(&self, metadata: &MetadataMap) -> Option<(mpsc::Sender<(CheckRequest, Waiting)>, OwnedSemaphorePermit)> {
         let mut stream = self.stream.0.lock().unwrap_or_else(PoisonError::into_inner);
         if stream.as_ref().is_some_and(CheckStream::is_over) {
@@ -74,7 +75,7 @@ impl CheckStream {
         let (checks, queue) = mpsc::channel(MAX_IN_FLIGHT);
         let (sent, answers) = mpsc::channel(MAX_IN_FLIGHT);
         let requests = ReceiverStream::new(queue).filter_map(move |(check, waiting): (CheckRequest, Waiting)| {
-            // A caller past its deadline needs no answer. The channel has room for all checks in flight.
+            // A caller past its deadline needs no answer. The channel has capacity for all checks in flight.
             (!waiting.answer.is_closed() && sent.try_send(waiting).is_ok()).then_some(check)
         });
         // The task holds the connection without its stream, so the stream ends when the pool drops the connection.

@@ -16,8 +16,8 @@ pub enum Source {
     Fallback(Error),
 }
 
-/// The answer to a check: allowed or refused. Numbers and times each summarize all limits on the key's path; those of
-/// one limit are in [`levels`](Self::levels). A decision of [`Source::Lease`] has only `retry_after`, and in
+/// The answer to a check: allowed or refused. Numbers and times each summarize all limits on the key's path; the
+/// numbers of one limit are in [`levels`](Self::levels). A decision of [`Source::Lease`] has only `retry_after`, and in
 /// `remaining` the units still held.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -38,7 +38,7 @@ pub struct Decision {
     pub never: bool,
     /// Whether the policy's `on_store_failure` decided, without the shared store.
     pub degraded: bool,
-    /// Whether leased units decided, those of a replica or of this client.
+    /// Whether units leased by a replica or by this client decided.
     pub leased: bool,
     /// Whether this is the answer to an earlier call with the same `request_id`.
     pub repeated_request: bool,
@@ -93,7 +93,7 @@ pub struct Level {
     pub shadow: bool,
     /// Whether the limit allows the check.
     pub allowed: bool,
-    /// The most units that can pass at once.
+    /// The most units that can pass in one burst.
     pub limit: u64,
     /// The largest cost that the limit would still allow.
     pub remaining: u64,

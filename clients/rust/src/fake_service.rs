@@ -1,4 +1,4 @@
-//! A service in the process of the tests, in virtual time. What one side sends to a Unix socket is there at once.
+//! A service in the process of the tests, in virtual time. Messages to a Unix socket arrive immediately.
 
 use std::{path::Path, time::Duration};
 

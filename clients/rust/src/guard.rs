@@ -104,7 +104,7 @@ impl Refusal {
     }
 }
 
-/// Makes a key valid, whatever users send.
+/// Makes a key valid for any user input.
 fn repair_key(key: &mut Vec<String>) {
     key.truncate(MAX_SEGMENTS);
     if key.is_empty() {

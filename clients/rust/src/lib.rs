@@ -17,7 +17,8 @@
 //!   that it is charged once.
 //! * A [`Client`] is cheap to clone. All clones share its connections, one to each address of the target.
 //! * With [`Builder::lease`] the client holds units of hot keys and decides their checks in less than a microsecond.
-//! * After five consecutive outages the circuit breaker opens: calls fail at once, and a second later a probe is sent.
+//! * After five consecutive outages the circuit breaker opens: calls fail immediately, and a second later a probe is
+//!   sent.
 
 mod breaker;
 mod call;

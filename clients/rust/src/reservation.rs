@@ -90,9 +90,9 @@ impl<T> Acquired<T> {
 pub struct Settlement {
     /// The units charged in total.
     pub charged: u64,
-    /// The units given back.
+    /// The units refunded.
     pub refunded: u64,
-    /// The units charged beyond what was reserved.
+    /// The units charged beyond the reserved units.
     pub overage: u64,
     /// Whether nothing was held, so that settling changed nothing: [`OnFailure`](crate::OnFailure) decided, or a service
     /// without its shared store, by a check that charged the units.
@@ -117,7 +117,7 @@ pub struct Reservation {
 /// not make it.
 struct Hold(String);
 
-// The text is a credential: whoever has it can settle the reservation.
+// The text is a credential: it suffices to settle the reservation.
 impl std::fmt::Debug for Hold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.0.is_empty() { "none" } else { "open" })
@@ -130,7 +130,7 @@ impl Client {
     /// Without a service, [`OnFailure::Allow`](crate::OnFailure::Allow) returns a reservation that holds nothing.
     ///
     /// # Errors
-    /// As [`check`](Self::check); `FailedPrecondition` where a limit on the path cannot be reserved.
+    /// As [`check`](Self::check); `FailedPrecondition` if a limit on the path cannot be reserved.
     pub async fn reserve(&self, reserve: impl Into<Reserve>) -> Result<Acquired<Reservation>, Error> {
         let Reserve { check, ttl, on_expiry } = reserve.into();
         let check = self.prepared(check);
@@ -184,7 +184,7 @@ impl Reservation {
         self.client.call(None, message, Repeat::Safe, unary!(commit)).await.map(Settlement::from)
     }
 
-    /// Gives all units back.
+    /// Refunds all units.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -201,8 +201,8 @@ impl Reservation {
         self.extend_within(Duration::MAX, Some(ttl)).await
     }
 
-    /// Extends by `ttl`, or by that of the concurrency limits on the path. `deadline` limits the call if it is shorter
-    /// than the client's.
+    /// Extends by `ttl`, or by the ttl of the concurrency limits on the path. `deadline` limits the call if it is
+    /// shorter than the client's.
     pub(crate) async fn extend_within(&mut self, deadline: Duration, ttl: Option<Duration>) -> Result<(), Error> {
         if self.hold.0.is_empty() {
             return Ok(());

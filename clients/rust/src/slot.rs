@@ -10,8 +10,8 @@ use tokio::{
 
 use crate::{Acquired, Client, Error, Reservation, Reserve, Settlement};
 
-/// A slot, held while this value lives: it is extended in the background at a third of its `ttl`. Give it back with
-/// [`release`](Self::release); a dropped slot is given back in the background.
+/// A slot, held while this value lives: it is extended in the background at a third of its `ttl`. Release it with
+/// [`release`](Self::release); a dropped slot is released in the background.
 #[derive(Debug)]
 pub struct Slot {
     lost: watch::Receiver<bool>,
@@ -45,7 +45,7 @@ impl Slot {
         *self.lost.borrow()
     }
 
-    /// Waits until the slot is lost, possibly forever: for `select!` beside the work.
+    /// Waits until the slot is lost, possibly forever: for `select!` with the work.
     pub async fn lost(&self) {
         // Without a sender the slot is settled and can no longer be lost.
         if self.lost.clone().wait_for(|lost| *lost).await.is_err() {
@@ -53,7 +53,7 @@ impl Slot {
         }
     }
 
-    /// Gives the slot back and waits for the service's confirmation.
+    /// Releases the slot and waits for the service's confirmation.
     ///
     /// # Errors
     /// `NotFound`: the slot was lost. After an outage it is free after its `ttl`.
@@ -184,7 +184,7 @@ mod tests {
             // After a third of its time, and then each sixth.
             let mut times: Vec<_> =
                 std::iter::from_fn(|| Some((attempts.try_recv().ok()? - asked).as_secs())).collect();
-            // A call that ended with UNAVAILABLE is repeated at once.
+            // A call that ended with UNAVAILABLE is repeated immediately.
             times.dedup();
             assert_eq!(times, [4, 6, 8, 10], "{code:?}");
         }

@@ -1,5 +1,5 @@
-//! Metrics and spans, through the OpenTelemetry SDK. The SDK's providers are global, so this test is a process of its
-//! own.
+//! Metrics and spans, through the OpenTelemetry SDK. The SDK's providers are global, so this test is a separate
+//! process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
 
@@ -113,7 +113,7 @@ async fn checks_are_counted_timed_and_traced() {
             "weir.domain=unknown",
         ]
     );
-    // No span contains the key, not even those of an outage.
+    // No span contains the key, not even in an outage.
     assert!(!format!("{spans:?}").contains("alex"));
     assert_eq!(spans.len(), 6);
 }

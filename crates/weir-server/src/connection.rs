@@ -41,16 +41,15 @@ use crate::{
     unread::Unread,
 };
 
-/// Timeout of a write while the socket has no room.
+/// Timeout of a write while the socket's send buffer is full.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a TLS handshake that are read at once: the usual first message, with a key share for a hybrid key exchange.
+/// Bytes of a TLS handshake read immediately: the usual first message, with a key share for a hybrid key exchange.
 const FIRST_HANDSHAKE_BYTES: u64 = 2 << 10;
 /// The header of the last HTTP/1 response of a connection.
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// A connection, with everything that serves it.
 pub(crate) struct Connection<R> {
-    /// The service.
     pub(crate) service: Arc<R>,
     /// The bounds of its listener.
     pub(crate) settings: ConnectionSettings,
@@ -60,7 +59,6 @@ pub(crate) struct Connection<R> {
     pub(crate) tls: Option<(Arc<Tls>, Slot)>,
     /// The clients that are identified by certificates.
     pub(crate) clients: Option<Arc<dyn CertificateClients>>,
-    /// Its metrics.
     pub(crate) metrics: Arc<ListenerMetrics>,
     /// Its requests in flight.
     pub(crate) activity: Arc<Activity>,
@@ -90,7 +88,7 @@ impl<R: Serve> Connection<R> {
     pub(crate) async fn serve(self, accepted: Accepted) -> Served {
         match accepted {
             Accepted::Tcp(stream, peer) if self.tls.is_some() => {
-                // Boxed, so that the future of a plain connection has no room for TLS.
+                // Boxed, so that the future of a plain connection does not hold space for TLS.
                 Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?, peer)).await
             }
             Accepted::Tcp(stream, peer) => {
@@ -178,7 +176,7 @@ impl<R: Serve> Connection<R> {
     }
 
     /// Serves until the connection ends or is closed by the drain, its lifetime, a bound on abuse, or `until_revoked`,
-    /// which closes it soon. `io` reads from the network in turns.
+    /// which closes it soon. `io` reads from the network in fair turns.
     async fn http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -272,7 +270,7 @@ fn answering<R: Serve>(
     Future = impl Future<Output = Result<Response<R::Body>, Infallible>> + Send,
 > {
     service_fn(move |request: Request<Incoming>| {
-        // The connection may not have noticed yet that it is told to close.
+        // The connection may not have noticed yet that it must close.
         let last = requests.note(request.version()).then(|| (Arc::clone(&requests), close.clone()));
         Arc::clone(&service).serve(request).map(|mut response| {
             if last.is_some_and(|(requests, close)| requests.is_last() || close.closed().is_some()) {

@@ -1,4 +1,4 @@
-//! Graceful shutdown, in steps: listeners close; connections and streams are told to finish; the rest is cut.
+//! Graceful shutdown, in steps: listeners close; connections and streams finish on request; the rest is cut.
 
 use std::{
     sync::{
@@ -17,8 +17,8 @@ use weir_settings::Time;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShutdownSettings {
-    /// Time for which the service goes on serving with failing readiness, so that load balancers stop sending requests
-    /// first.
+    /// Time for which the service continues serving with failing readiness, so that load balancers stop sending
+    /// requests first.
     pub delay: Time,
     /// Timeout for calls in flight to finish before they are cut.
     pub timeout: Time,
@@ -42,7 +42,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Whether connections have been told to finish.
+    /// Whether connections have been asked to finish.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
@@ -73,8 +73,8 @@ impl Drain {
         self.connections.track_future(connection)
     }
 
-    /// Tells connections to finish, waits at most `timeout` for all of them, then cuts the rest. Listeners must be closed
-    /// by then ([`Self::close`]). `true`: none had to be cut.
+    /// Asks connections to finish, waits at most `timeout` for all of them, then cuts the rest. Listeners must be closed
+    /// before ([`Self::close`]). Returns `true` if none had to be cut.
     pub async fn finish(&self, timeout: Duration) -> bool {
         self.begun.store(true, Ordering::Relaxed);
         self.begin.cancel();

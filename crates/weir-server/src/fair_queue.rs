@@ -1,7 +1,7 @@
 //! Fair queueing among the connections of a worker: a connection that sends much cannot delay those that send little.
-//! The first bytes on an idle connection are read at once, and more while all connections together stay within a shared
-//! budget since the last turn. Beyond it a connection waits in a queue, from which one connection continues at a time,
-//! each after all other tasks and sockets of the worker had their turn. The portions are small while there are
+//! The first bytes on an idle connection are read immediately, and more while all connections together stay within a
+//! shared budget since the last turn. Beyond it a connection waits in a queue, from which one connection continues at a
+//! time, each after all other tasks and sockets of the worker had their turn. The portions are small while there are
 //! connections that send little, which benefit from that.
 
 use std::{
@@ -26,10 +26,10 @@ use crate::linger::Linger;
 /// Sizes of reads, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Portions {
-    /// Bytes that an idle connection always reads at once. When many become busy in the same moment, others wait for
-    /// this much of each.
+    /// Bytes that an idle connection always reads immediately. When many become busy in the same moment, others wait
+    /// for this much of each.
     first: u64,
-    /// Bytes beyond that which all connections together read at once, until the next turn.
+    /// Bytes beyond that which all connections together read immediately, until the next turn.
     shared: u64,
     /// Maximum number of bytes that a connection reads in a turn.
     turn: u64,
@@ -98,7 +98,7 @@ impl FairQueue {
         self.state.shared.swap(0, Ordering::Relaxed)
     }
 
-    /// Returns unread bytes to the shared budget, up to its size: a turn may have begun meanwhile.
+    /// Returns unread bytes to the shared budget, up to its size: a turn may have started meanwhile.
     fn return_shared(&self, bytes: u64) {
         let left = self.state.shared.load(Ordering::Relaxed) + bytes;
         self.state.shared.store(left.min(self.state.portions().shared), Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl<I: AsyncRead> FairStream<I> {
         Self::with_first(io, queue, first)
     }
 
-    /// Makes a stream whose very first `bytes` are read at once.
+    /// Makes a stream whose very first `bytes` are read immediately.
     pub(crate) fn with_first(io: I, queue: FairQueue, bytes: u64) -> Self {
         Self { io: io.take(bytes), queue, state: ReadState::First(bytes), little_reads: 0, linger: Linger::default() }
     }

@@ -18,15 +18,15 @@ const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
 /// Flow-control window of a connection, in bytes: held for streams that do not read their requests because their
 /// answers are not read. Eight such streams block all others. For a distant client a large batch takes a round trip for
 /// each 64 KiB.
-// Half of it is h2's budget for unread frames of less than 256 bytes, beyond which it ends the connection. It must cover
-// what is read in one turn, which is 12 KiB: 179 KB of the budget if all messages are as small as can be.
+// Half of it is h2's budget for unread frames of less than 256 bytes, beyond which it ends the connection. It must
+// cover the bytes read in one turn, 12 KiB: 179 KB of the budget if all messages are as small as can be.
 pub const MAX_HELD_REQUEST_BYTES: u32 = 512 << 10;
 /// Flow-control window of a stream, in bytes: the default of HTTP/2.
 const MAX_HELD_STREAM_BYTES: u32 = (64 << 10) - 1;
 /// Bytes of answers that a stream buffers for a slow reader before it stops producing.
 const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
 /// Maximum number of reset calls of a connection that h2 holds before it reports them: more than fit in a turn, since
-/// [`Connected::count_rapid_reset`](crate::Connected::count_rapid_reset) counts those of all turns.
+/// [`Connected::count_rapid_reset`](crate::Connected::count_rapid_reset) counts the resets of all turns.
 const MAX_PENDING_RESETS: usize = 1_024;
 /// Maximum number of calls that are reset for protocol errors, in the lifetime of a connection. Correct clients cause
 /// none, except by requests that cross a GOAWAY.

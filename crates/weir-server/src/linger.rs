@@ -1,4 +1,4 @@
-//! Lingering close: writes end at once, reads continue until the client closes too, so that the last bytes are not
+//! Lingering close: writes end immediately, reads continue until the client closes too, so that the last bytes are not
 //! lost.
 
 use std::{
@@ -23,7 +23,7 @@ const MAX_DISCARDED_BYTES: usize = 64 << 10;
 
 /// A shutdown that waits until the client has closed its side.
 // A client may send a call just as it receives GOAWAY. If the socket were closed by then, that write would fail, and
-// the client could not tell that the call was not carried out.
+// the client would not know that the call was not processed.
 #[derive(Default)]
 pub(crate) struct Linger {
     timeout: Option<Pin<Box<Sleep>>>,

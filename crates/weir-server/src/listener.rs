@@ -121,7 +121,7 @@ fn socket(address: SocketAddr) -> io::Result<socket2::Socket> {
     socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)
 }
 
-/// Returns the address of a peer: that of IPv4 if it has connected by IPv4, on a socket for both too.
+/// Returns the address of a peer, as IPv4 if it has connected by IPv4, also on a dual-stack socket.
 fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }

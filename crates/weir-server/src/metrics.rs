@@ -110,13 +110,13 @@ impl TlsMetrics {
         }
     }
 
-    /// Returns the counter of handshakes that failed for this reason; for an unknown reason that of the last one.
+    /// Returns the counter of handshakes that failed for this reason, or the last reason's for an unknown one.
     pub(crate) fn failed(&self, reason: &str) -> &Counter {
         let at = REASONS.iter().position(|known| *known == reason);
         &self.failed[at.unwrap_or(REASONS.len() - 1)]
     }
 
-    /// Records the expiry of the certificate in force.
+    /// Records the expiry of the current certificate.
     pub(crate) fn in_force(&self, end: SystemTime) {
         self.expiry.set(end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64());
     }

@@ -141,7 +141,7 @@ impl<R: Serve> Server<R> {
         }
     }
 
-    /// Serves a connection, if there is room.
+    /// Serves a connection, if there is capacity.
     fn take(&self, accepted: Accepted, room: &Room) {
         let activity = Arc::new(Activity::new(self.settings.traffic.idle_timeout.0 > 0));
         let Some(slot) = room.slots.take(Arc::clone(&activity)) else {

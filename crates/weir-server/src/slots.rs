@@ -1,7 +1,7 @@
 //! Slots for unfinished work that a client could hold open to abuse the service: a handshake, a call whose message has
 //! not arrived. A well-behaved client holds such a slot for milliseconds. When all slots together are too large, the
-//! oldest slot of the owner with the most is evicted, so that owners with many cannot take those of an owner with few
-//! (max-min fairness).
+//! oldest slot of the owner with the most is evicted, so that owners with many cannot take the slots of an owner with
+//! few (max-min fairness).
 
 use std::{
     cmp::Reverse,

@@ -1,15 +1,13 @@
 //! Connection lifetime and request rate of a port.
 
+use std::ops::RangeInclusive;
+
 use weir_core::domain::{
     Micros,
     time::{DAY, SECOND},
 };
 use weir_settings::Time;
 
-/// Minimum of an age or idle timeout that is set.
-const SHORTEST: Micros = SECOND / 10;
-/// Maximum of an age or idle timeout.
-const LONGEST: Micros = 366 * DAY;
 /// Maximum request rate: a higher one would bound nothing in practice.
 const MAX_REQUESTS: u32 = 10_000_000;
 
@@ -38,15 +36,20 @@ impl Default for Traffic {
 }
 
 impl Traffic {
+    /// The bounds of an age or idle timeout that is set, in microseconds.
+    pub const AGE: RangeInclusive<Micros> = SECOND / 10..=366 * DAY;
+    /// The bounds of `max_connection_age_grace`, in microseconds.
+    pub const GRACE: RangeInclusive<Micros> = 0..=DAY;
+
     /// Checks bounds; `section` is the name of the section of these settings.
     ///
     /// # Errors
     /// A sentence that names the key.
     pub fn check(&self, section: &str) -> Result<(), String> {
-        let lasts = |time: Time| time.0 == 0 || (SHORTEST..=LONGEST).contains(&time.0);
+        let lasts = |time: Time| time.0 == 0 || Self::AGE.contains(&time.0);
         for (holds, otherwise) in [
             (lasts(self.max_connection_age), "max_connection_age must be 100ms to 366d, or 0 for none"),
-            ((0..=DAY).contains(&self.max_connection_age_grace.0), "max_connection_age_grace must be 0 to 1d"),
+            (Self::GRACE.contains(&self.max_connection_age_grace.0), "max_connection_age_grace must be 0 to 1d"),
             (lasts(self.idle_timeout), "idle_timeout must be 100ms to 366d, or 0 for none"),
             (
                 (0..=MAX_REQUESTS).contains(&self.max_requests_per_second),

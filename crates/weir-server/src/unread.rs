@@ -11,7 +11,7 @@ use crate::slots::{Full, Slot, Slots};
 
 /// Maximum bytes of unread answers of a port before a connection is closed for a further one.
 const MAX_BYTES: usize = 32 << 20;
-/// Maximum bytes including those of evicted connections that are still open.
+/// Maximum bytes, including evicted connections that are still open.
 pub const MAX_UNREAD_BYTES: usize = 48 << 20;
 /// Bytes of each connection that are not counted: a client that reads as answers arrive takes no slot.
 pub const FREE_UNREAD_BYTES: usize = 16 << 10;
@@ -60,7 +60,7 @@ impl Unread {
     /// Counts an answer.
     ///
     /// # Errors
-    /// [`Full`] if too many answers are unread, or the connection is to be closed.
+    /// [`Full`] if too many answers are unread, or the connection must be closed.
     pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Result<Arc<UnreadAnswer>, Full> {
         let mut answers = self.answers.lock();
         // An evicted connection takes no further slot.

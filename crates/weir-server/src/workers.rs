@@ -77,7 +77,7 @@ impl Worker {
 }
 
 impl Workers {
-    /// Starts `count` threads, at least one; their names begin with `name`.
+    /// Starts `count` threads, at least one; their names start with `name`.
     ///
     /// # Errors
     /// The system cannot create a thread or a reactor.

@@ -58,7 +58,7 @@ impl AnyStore {
         }
     }
 
-    /// Reads a page of the stored states; of a shared store, those of all replicas.
+    /// Reads a page of the stored states; of a shared store, the states of all replicas.
     ///
     /// # Errors
     /// [`ScanError`]. The same page can be requested again.

@@ -1,5 +1,5 @@
-//! The operating-system services that a shared store uses besides tokio's runtime, so that tests can simulate them:
-//! connections, the wall clock and randomness.
+//! The operating-system services that a shared store uses in addition to tokio's runtime, so that tests can simulate
+//! them: connections, the wall clock and randomness.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -62,7 +62,8 @@ impl Platform for OsPlatform {
 }
 
 async fn connect_by_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    // Connects to all resolved addresses at once and keeps the first connection: a firewall may drop packets to some.
+    // Connects to all resolved addresses concurrently and keeps the first connection: a firewall may drop packets to
+    // some.
     let addresses = lookup_host((host, port)).await?;
     let (stream, _) = select_ok(addresses.map(|address| Box::pin(TcpStream::connect(address)))).await?;
     stream.set_nodelay(true)?;

@@ -29,14 +29,14 @@ use super::{
 use near_cache::MeteredNearCache;
 use weir_core::{
     domain::{Charge, Decision, Key, Micros, OnStoreFailure, time::SECOND},
-    hold::{Grant, Idempotency, Renewal, Step},
+    hold::{Grant, Idempotency, Renewal, ReservationStep},
     plan::{Level, Plan},
 };
 use weir_telemetry::{Causes, LogLimit, Registry, Render, request};
 
 /// Time after which a client should retry when the store is unavailable: an estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
-/// Longest wait at shutdown for the store to take leased units back, and outstanding outage charges while it is healthy.
+/// Longest wait at shutdown to return leased units, and for outstanding outage charges while the store is healthy.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(2);
 /// Polling interval of that wait.
 const SHUTDOWN_CHARGE_POLL: Duration = Duration::from_millis(10);
@@ -50,7 +50,7 @@ pub struct SharedStore {
     near_cache: Option<MeteredNearCache>,
     leases: Leases,
     registry: Arc<Registry>,
-    /// Requests that the shared store did not answer, by kind: each begins with its first.
+    /// Requests that the shared store did not answer, by kind: each kind starts with its first.
     errors: Mutex<HashMap<&'static str, Counter>>,
     warnings: LogLimit,
     /// Checks that the shared store did not answer, by `on_store_failure`.
@@ -113,7 +113,7 @@ impl SharedStore {
         self.outage.as_ref().map(|(charges, _)| &**charges)
     }
 
-    /// Gives leased units back, waits for the outstanding outage charges while the shared store is healthy, both
+    /// Returns leased units and waits for the outstanding outage charges while the shared store is healthy, both
     /// together at most two seconds, and discards the rest. Call it once no more decisions are made.
     pub async fn shut_down(&self) {
         let deadline = tokio::time::Instant::now() + SHUTDOWN_WAIT;
@@ -169,7 +169,7 @@ impl SharedStore {
         match plan.reservation.map(|reservation| reservation.step) {
             None => {}
             // An unavailable store cannot hold units, so this is decided as a check.
-            Some(Step::Reserve { .. }) => {
+            Some(ReservationStep::Reserve { .. }) => {
                 let mut check = plan.clone();
                 check.reservation = None;
                 return self.fall_back(&check, Undecided { failure, fates, refusal: None });
@@ -193,9 +193,9 @@ impl SharedStore {
         Ok(verdict)
     }
 
-    /// Completes a refusal by some levels. The other levels charge nothing, as if they had been undone. Those that a
+    /// Completes a refusal by some levels. The other levels charge nothing, as if they had been undone. Levels that a
     /// refusal elsewhere does not undo are decided by the fallback, but not for a request with an id: its record would
-    /// take their decision for that of all levels.
+    /// take their decision for the decision of all levels.
     fn complete(&self, plan: &Plan<'_>, refusal: Refusal, undecided: Undecided) -> Result<Verdict, StoreError> {
         let Refusal { mut verdict, undecided: levels } = refusal;
         verdict.degraded = true;
@@ -266,7 +266,7 @@ impl SharedStore {
 }
 
 impl SharedStore {
-    /// Serves a renewal of a hold; see [`Store::renew`]. There is no fallback.
+    /// Serves a renewal of a hold; see [`Store::renew`]. It has no fallback.
     ///
     /// # Errors
     /// [`StoreError`] when the shared store did not serve it.

@@ -1,4 +1,4 @@
-//! OTLP over HTTP: each batch is a request on a connection of its own, as there is about one a second.
+//! OTLP over HTTP: each batch is a request on a separate connection, as there is about one a second.
 
 use std::{
     fmt,
@@ -12,12 +12,14 @@ use hyper::{
     client::conn::http1,
     header::{CONNECTION, HOST, HeaderValue},
 };
+use hyper_util::rt::TokioIo;
 use opentelemetry_http::{HttpClient, HttpError};
 use tokio::{runtime::Handle, time};
 use tracing::warn;
+use weir_server::dial::Destination;
 use weir_telemetry::{Causes, LogLimit};
 
-use super::dial::Dialer;
+use super::dial;
 use crate::telemetry::TracingSettings;
 
 /// Maximum size of a collector's response, in bytes.
@@ -29,7 +31,7 @@ const PATH: &str = "/v1/traces";
 
 /// Sends batches, on the runtime in which it was created.
 pub(super) struct Sender {
-    dialer: Dialer,
+    collector: Destination,
     timeout: Duration,
     runtime: Handle,
     warnings: LogLimit,
@@ -39,11 +41,11 @@ impl Sender {
     /// Creates a sender from these settings. Must be called inside a runtime.
     ///
     /// # Errors
-    /// As [`Dialer::new`].
+    /// As [`dial::destination`].
     pub(super) fn new(settings: &TracingSettings) -> Result<Self, String> {
-        let dialer = Dialer::new(settings, "http/1.1")?;
+        let collector = dial::destination(settings, "http/1.1")?;
         let warnings = LogLimit::every(LOG_INTERVAL);
-        Ok(Self { dialer, timeout: settings.timeout.duration(), runtime: Handle::current(), warnings })
+        Ok(Self { collector, timeout: settings.timeout.duration(), runtime: Handle::current(), warnings })
     }
 }
 
@@ -63,27 +65,27 @@ impl fmt::Debug for Sender {
 #[tonic::async_trait]
 impl HttpClient for Sender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let (dialer, timeout) = (self.dialer.clone(), self.timeout);
+        let (collector, timeout) = (self.collector.clone(), self.timeout);
         // The exporter's thread has no runtime.
-        let sent = self.runtime.spawn(async move { time::timeout(timeout, send(dialer, request)).await? }).await;
+        let sent = self.runtime.spawn(async move { time::timeout(timeout, send(collector, request)).await? }).await;
         let sent = sent.unwrap_or_else(|error| Err(error.into()));
         if let Err(error) = &sent
             && self.warnings.allows(Instant::now())
         {
-            // The SDK's own error is "network error", whatever the cause.
+            // The SDK's own error is "network error", regardless of the cause.
             warn!(error = %Causes(&**error), "a request to the collector failed");
         }
         sent
     }
 }
 
-async fn send(dialer: Dialer, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+async fn send(collector: Destination, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
     let (mut head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or(PATH, |path| path.as_str()).to_owned();
     head.uri = path.parse()?;
-    head.headers.insert(HOST, HeaderValue::from_str(dialer.authority())?);
+    head.headers.insert(HOST, HeaderValue::from_str(collector.authority())?);
     head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    let (mut sender, connection) = http1::handshake(dialer.connect().await?).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(collector.connect().await?)).await?;
     let answer = async {
         let (head, body) = sender.send_request(Request::from_parts(head, Body::from(body))).await?.into_parts();
         let body = match to_bytes(Body::new(body), MAX_ANSWER_BYTES).await {
@@ -96,7 +98,7 @@ async fn send(dialer: Dialer, request: Request<Bytes>) -> Result<Response<Bytes>
     tokio::pin!(connection, answer);
     tokio::select! {
         answer = &mut answer => answer,
-        // The connection has ended; what it has read is still delivered.
+        // The connection has ended; the data already read is still delivered.
         _ = &mut connection => answer.await,
     }
 }

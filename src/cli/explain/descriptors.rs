@@ -24,7 +24,7 @@ struct Way<'a, 'o> {
     active: Option<&'a ActiveOverrides<'o>>,
 }
 
-/// Explains the matches of a descriptor; `words` are its keys and values in turn.
+/// Explains the matches of a descriptor; `words` alternates its keys and values.
 pub(super) fn explain(
     domain: &Domain,
     descriptors: &Descriptors,

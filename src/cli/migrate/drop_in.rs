@@ -64,8 +64,8 @@ pub(crate) fn serve_drop_in() -> CommandResult {
     serve::run(hangups, settings, None, None, false)
 }
 
-/// Returns the paths that envoyproxy/ratelimit reads besides its policy directory when it watches the root: those that
-/// begin with the name of the directory and a dot.
+/// Returns the paths that envoyproxy/ratelimit reads in addition to its policy directory when it watches the root:
+/// those that start with the name of the directory and a dot.
 fn beside(directory: &Path) -> Vec<PathBuf> {
     let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else { return Vec::new() };
     let prefix = [name.as_encoded_bytes(), b"."].concat();

@@ -14,13 +14,12 @@ pub(super) struct Environment {
     further: BTreeSet<&'static str>,
 }
 
-/// Keys that name further sources of variables: those of Kubernetes and of Compose.
+/// Keys that name further sources of variables, in Kubernetes and Compose.
 const FURTHER: [&str; 2] = ["envFrom", "env_file"];
 
 /// The value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum VariableValue {
-    /// This text.
     Text(String),
     /// Defined elsewhere, such as in a Secret.
     External,
@@ -180,7 +179,7 @@ fn value_of(value: Option<&Value>, is_external: bool, format: Format) -> Variabl
     }
 }
 
-/// The format of YAML with variables, which decides what a `$` begins.
+/// The format of YAML with variables, which decides the meaning of a `$`.
 #[derive(Clone, Copy)]
 enum Format {
     /// A list of names and values, where `$(NAME)` refers to another variable, and `${NAME}` to one that is replaced

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use weir_core::domain::{Micros, time::SECOND};
+use weir_core::domain::Micros;
 use weir_store::{
     StoreUrl,
     url::{Address, Credentials, RedisUrl, Topology},
@@ -14,14 +14,10 @@ use super::{
     times,
     translation::Translation,
 };
+use crate::config::store::{MAX_PREFIX_BYTES, REDIS_TIMEOUT};
 
 /// Default address of the server in envoyproxy/ratelimit.
 const DEFAULT_SOCKET: &str = "/var/run/nutcracker/ratelimit.sock";
-/// Bounds of `store.redis.connect_timeout` and `store.redis.command_timeout`.
-const SHORTEST: Micros = 1_000;
-const LONGEST: Micros = 60 * SECOND;
-/// Maximum length of `store.redis.key_prefix`, in bytes.
-const MAX_PREFIX_BYTES: usize = 128;
 
 /// Translates the settings of the store.
 ///
@@ -229,7 +225,7 @@ fn behaviour(environment: &Environment, translation: &mut Translation) -> Result
     {
         if let Some(given) = times::given(environment, name)? {
             // In envoyproxy/ratelimit 0 means no timeout.
-            let kept = if given == 0 { LONGEST } else { given.clamp(SHORTEST, LONGEST) };
+            let kept = times::within(if given == 0 { Micros::MAX } else { given }, &REDIS_TIMEOUT);
             times::set(translation, key, name, given, kept);
         }
     }

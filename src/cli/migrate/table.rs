@@ -16,9 +16,7 @@ fn rows() -> impl Iterator<Item = &'static str> {
 
 /// A variable, or several if there is a `*` in the name.
 pub(super) struct Variable {
-    /// Its name.
     pub name: &'static str,
-    /// Its equivalent.
     pub equivalent: Equivalent,
     /// A remark: how the setting differs, or why there is none. It contains no value of any variable.
     pub note: &'static str,
@@ -27,11 +25,10 @@ pub(super) struct Variable {
 /// The equivalent of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Equivalent {
-    /// This setting.
     Setting(&'static str),
     /// None, because none is needed.
     NotNeeded,
-    /// None, because there is no such feature.
+    /// None, because the feature does not exist.
     Unsupported,
 }
 
@@ -50,7 +47,7 @@ impl Variable {
         Some(Self { name, equivalent, note })
     }
 
-    /// Whether the name is that of this variable, or matches its `*`.
+    /// Whether the name is this variable's, or matches its `*`.
     fn covers(&self, name: &str) -> bool {
         match self.name.split_once('*') {
             Some((head, tail)) => {

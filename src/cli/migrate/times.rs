@@ -1,5 +1,7 @@
 //! Durations, which Go formats differently.
 
+use std::ops::RangeInclusive;
+
 use weir_core::domain::Micros;
 use weir_settings::Time;
 
@@ -18,6 +20,11 @@ pub(super) fn given(environment: &Environment, name: &str) -> Result<Option<Micr
 pub(super) fn set(translation: &mut Translation, key: &'static str, name: &str, given: Micros, kept: Micros) {
     let bounded = if kept == given { "" } else { ", within the bounds here" };
     translation.set(key, String::from(Time(kept)), format!("from {name}{bounded}"));
+}
+
+/// Returns the time within these bounds that is closest to it.
+pub(super) fn within(time: Micros, bounds: &RangeInclusive<Micros>) -> Micros {
+    time.clamp(*bounds.start(), *bounds.end())
 }
 
 /// Parses a duration in Go's format, such as `1m30.5s`, to microseconds.

@@ -1,13 +1,13 @@
-//! Translates the variables of tracing: those of envoyproxy/ratelimit, and those of OpenTelemetry that its exporters
-//! read.
+//! Translates the variables of tracing: envoyproxy/ratelimit's, and OpenTelemetry's that its exporters read.
 
-use weir_core::domain::{Micros, time::SECOND};
+use weir_core::domain::Micros;
 
 use super::{
     environment::{Environment, from},
     times,
     translation::Translation,
 };
+use crate::telemetry::TracingSettings;
 
 const SWITCH: &str = "TRACING_ENABLED";
 const PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
@@ -17,9 +17,6 @@ const RATE: &str = "TRACING_SAMPLING_RATE";
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 const CERTIFICATES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-/// The bounds of `tracing.timeout`.
-const SHORTEST: Micros = SECOND / 10;
-const LONGEST: Micros = 60 * SECOND;
 
 /// Translates the settings of tracing, if it is enabled.
 ///
@@ -56,7 +53,7 @@ pub(super) fn collector(environment: &Environment, translation: &mut Translation
     if let Some((name, text)) = first(TIMEOUTS) {
         let millis: Micros = text.parse().map_err(|_| format!("{name} is not a number of milliseconds"))?;
         let given = millis.saturating_mul(1_000);
-        times::set(translation, "tracing.timeout", name, given, given.clamp(SHORTEST, LONGEST));
+        times::set(translation, "tracing.timeout", name, given, times::within(given, &TracingSettings::TIMEOUT));
     }
     translation.copy(environment, &NAMES);
     if let Some(rate) = environment.text(RATE) {

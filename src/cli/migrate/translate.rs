@@ -1,11 +1,9 @@
-//! Translates variables to settings. Redis, tracing and xDS have modules of their own.
+//! Translates variables to settings. Redis, tracing and xDS have separate modules.
 
 use std::path::Path;
 
-use weir_core::domain::{
-    Micros,
-    time::{DAY, SECOND},
-};
+use weir_core::domain::Micros;
+use weir_server::Traffic;
 
 use super::{
     environment::{Environment, from, switch},
@@ -16,10 +14,6 @@ use super::{
     xds,
 };
 
-/// Bounds of `grpc.max_connection_age`, and the upper bound of `grpc.max_connection_age_grace`.
-const SHORTEST_AGE: Micros = SECOND / 10;
-const LONGEST_AGE: Micros = 366 * DAY;
-const LONGEST_GRACE: Micros = DAY;
 /// Settings that envoyproxy/ratelimit has no variable for, with its behaviour and where that comes from.
 pub(super) const DEFAULTS: [(&str, &str, &str); 4] = [
     ("limits_allow_empty", "true", "as envoyproxy/ratelimit does"),
@@ -89,11 +83,11 @@ fn ages(environment: &Environment, translation: &mut Translation) -> Result<(), 
     const GRACE: &str = "GRPC_MAX_CONNECTION_AGE_GRACE";
     // In envoyproxy/ratelimit 0 means forever.
     if let Some(age) = times::given(environment, AGE)? {
-        let kept = if age == 0 { 0 } else { age.clamp(SHORTEST_AGE, LONGEST_AGE) };
+        let kept = if age == 0 { 0 } else { times::within(age, &Traffic::AGE) };
         times::set(translation, "grpc.max_connection_age", AGE, age, kept);
     }
     if let Some(grace) = times::given(environment, GRACE)? {
-        let kept = if grace == 0 { LONGEST_GRACE } else { grace.min(LONGEST_GRACE) };
+        let kept = times::within(if grace == 0 { Micros::MAX } else { grace }, &Traffic::GRACE);
         times::set(translation, "grpc.max_connection_age_grace", GRACE, grace, kept);
     }
     Ok(())

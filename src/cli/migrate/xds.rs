@@ -1,18 +1,11 @@
 //! Translates the variables of the xDS client.
 
-use weir_core::domain::time::DAY;
-
 use super::{
     environment::{Environment, from},
     times,
     translation::Translation,
 };
 use crate::xds::{SCHEME, XdsSettings};
-
-/// Bounds of `xds.max_message_bytes`.
-const MESSAGE_BYTES: std::ops::RangeInclusive<usize> = 1_024..=64 << 20;
-/// Minimum of `xds.backoff`, in microseconds.
-const SHORTEST_PAUSE: i64 = 10_000;
 
 /// Translates the control plane that `CONFIG_TYPE=GRPC_XDS_SOTW` takes the policy from.
 pub(super) fn control_plane(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
@@ -54,13 +47,14 @@ fn pauses(environment: &Environment, translation: &mut Translation) -> Result<()
     const INITIAL: &str = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL";
     const MAX: &str = "XDS_CLIENT_BACKOFF_MAX_INTERVAL";
     let (initial, max) = (times::given(environment, INITIAL)?, times::given(environment, MAX)?);
+    let within = |delay| times::within(delay, &XdsSettings::BACKOFF);
     if let Some(given) = max {
-        times::set(translation, "xds.backoff.max", MAX, given, given.clamp(SHORTEST_PAUSE, DAY));
+        times::set(translation, "xds.backoff.max", MAX, given, within(given));
     }
     let usual = XdsSettings::default().backoff;
-    let longest = max.map_or(usual.max.0, |max| max.clamp(SHORTEST_PAUSE, DAY));
+    let longest = max.map_or(usual.max.0, within);
     if let Some(given) = initial {
-        times::set(translation, "xds.backoff.initial", INITIAL, given, given.clamp(SHORTEST_PAUSE, longest));
+        times::set(translation, "xds.backoff.initial", INITIAL, given, within(given).min(longest));
     } else if let Some(max) = max.filter(|_| longest < usual.initial.0) {
         times::set(translation, "xds.backoff.initial", MAX, max, longest);
     }
@@ -69,7 +63,7 @@ fn pauses(environment: &Environment, translation: &mut Translation) -> Result<()
         let bytes: usize = text.parse().map_err(|_| format!("{BYTES} is not a number of bytes"))?;
         // In envoyproxy/ratelimit too, 0 means the default.
         if bytes > 0 {
-            let kept = bytes.clamp(*MESSAGE_BYTES.start(), *MESSAGE_BYTES.end());
+            let kept = bytes.clamp(*XdsSettings::MESSAGE_BYTES.start(), *XdsSettings::MESSAGE_BYTES.end());
             let bounded = if kept == bytes { "" } else { ", within the bounds here" };
             translation.set("xds.max_message_bytes", kept.to_string(), format!("from {BYTES}{bounded}"));
         }

@@ -7,7 +7,6 @@ use crate::cli::render::RenderedDecision;
 /// The members of `says`.
 pub(super) const NAMES: &[&str] = &["allowed", "by", "remaining", "retry_after", "reset_after", "wait"];
 
-/// One expectation.
 #[derive(Debug)]
 pub(super) struct Expectation {
     /// One of [`NAMES`].

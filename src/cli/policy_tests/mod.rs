@@ -1,4 +1,4 @@
-//! Tests beside a policy: checks in virtual time, and their expected answers. `weir limits lint` runs them, with the
+//! Tests next to a policy: checks in virtual time, and their expected answers. `weir limits lint` runs them, with the
 //! code of `weir simulate`.
 
 mod expectation;
@@ -15,7 +15,7 @@ use crate::{
     transport::status::Rejected,
 };
 
-/// One test: steps that begin without counts.
+/// One test: steps that start without counts.
 struct PolicyTest {
     name: String,
     steps: Vec<Step>,

@@ -24,7 +24,7 @@ function compact(value) {
 }
 
 export class Chart {
-  /** `lines`: names with the sample's field and a class each. `span`: how long the time axis is. `onCursor` gets a moment. */
+  /** `lines`: names with the sample's field and a class each. `span`: the length of the time axis. `onCursor` gets a moment. */
   constructor({ title, unit, lines }, span, onCursor) {
     Object.assign(this, { title, unit: UNITS[unit], lines, span, samples: [], cursor: null });
     this.values = lines.map(() => element("b"));
@@ -126,7 +126,7 @@ export class Chart {
     });
   }
 
-  /** What was degraded, behind the lines. */
+  /** The degraded periods, behind the lines. */
   outages(samples) {
     const made = [];
     samples.forEach((sample, index) => {

@@ -23,14 +23,14 @@ export function drawn(name, attributes, text) {
 
 export const number = (value) => value.toLocaleString("en");
 
-/** A rate a second. */
+/** A rate per second. */
 export function rate(value) {
   if (value === null || Number.isNaN(value)) return "–";
   if (value > 0 && value < 0.095) return "<0.1";
   return value < 10 ? value.toFixed(1) : number(Math.round(value));
 }
 
-/** A length of time in microseconds, rounded up. */
+/** A duration in microseconds, rounded up. */
 export function time(micros) {
   if (micros === 0) return "now";
   if (micros < 1e6) return `${Math.ceil(micros / 1e3)} ms`;

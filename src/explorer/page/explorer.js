@@ -1,4 +1,4 @@
-// The explorer: reads /ui/api, draws what it says. Whatever comes from the service is shown as text, never as markup.
+// The explorer: reads /ui/api, draws the answers. Text from the service is shown as text, never as markup.
 
 import { element, number, rate } from "./draw.js";
 import {
@@ -23,10 +23,10 @@ import { beginTree, loadTree, showRates } from "./tree.js";
 import { beginUsage, showReplicas } from "./usage.js";
 
 const POLL_MS = 2000;
-/** Of so many polls, one is made while the page is not visible, so that its charts go on. */
+/** One of this many polls is made while the page is not visible, so that its charts continue. */
 const HIDDEN_POLLS = 5;
 
-/** The role that each part takes. */
+/** The role that each part requires. */
 const PARTS = [
   ["policy", "metrics"],
   ["overview", "metrics"],
@@ -47,7 +47,7 @@ let polling = false;
 /** The last poll: counters, and when. */
 let before = null;
 
-// ---- who uses it
+// ---- session
 
 async function begin() {
   clearInterval(timer);
@@ -70,7 +70,7 @@ async function begin() {
   if (may("metrics")) await loadPolicy();
   else withoutPolicy();
   await inspectRoute().catch(failed);
-  // Another beginning may have come in between.
+  // Another call of `begin` may have come in between.
   clearInterval(timer);
   timer = setInterval(poll, POLL_MS);
 }
@@ -84,7 +84,7 @@ function withoutPolicy() {
   report("");
 }
 
-/** Closes a part of the page to a client without the role for it. */
+/** Disables a part of the page for a client without its role. */
 function deny(part, role) {
   part.querySelector(".denied")?.remove();
   part.querySelectorAll("button, input, textarea").forEach((field) => {
@@ -124,7 +124,7 @@ async function changeDomain() {
   go({ domain: $("domain").value, key: null, cost: null, filter: null, search: null });
 }
 
-// ---- what changes
+// ---- polling
 
 async function poll() {
   ticks += 1;
@@ -146,7 +146,7 @@ async function poll() {
 
 async function pollLive() {
   const now = await ask("ui/api/live", { domain: page.domain, search: $("search").value }).catch((error) => {
-    // The policy tells of a domain that is gone.
+    // The policy shows that a domain is gone.
     if (error.status !== 404) throw error;
     return { version: null };
   });
@@ -165,7 +165,7 @@ function failed(error) {
   unanswered(problemOf(error));
 }
 
-/** What counters have counted a second since the last poll. */
+/** The rates of the counters since the last poll, per second. */
 function rates(now, seconds) {
   const since = (value, earlier) => (seconds > 0 && value !== null ? (value - (earlier ?? 0)) / seconds : null);
   const checks = [0, 1, 2].map((at) => since(now.checks?.[at] ?? null, before?.checks?.[at]));

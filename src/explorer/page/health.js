@@ -1,12 +1,12 @@
-// What is wrong: data that is stale, decisions that are degraded.
+// Health: stale data, degraded decisions.
 
 import { clock, element, number, rate, time } from "./draw.js";
 import { interrupt } from "./history.js";
 import { $, page } from "./page.js";
 
-/** An answer that takes longer makes what is shown stale. */
+/** The data counts as stale if an answer takes longer. */
 const STALE_MS = 3000;
-/** So long after the last degraded decision the store counts as well again. */
+/** Time after the last degraded decision until the store counts as healthy again. */
 const CALM_MS = 6000;
 
 const MODES = {
@@ -20,7 +20,7 @@ const MODES = {
 
 const freshness = { at: null, requested: null, problem: "" };
 
-/** A poll begins. */
+/** A poll starts. */
 export function asking() {
   freshness.requested = Date.now();
 }
@@ -53,7 +53,7 @@ function showFreshness() {
 
 setInterval(() => freshness.requested !== null && showFreshness(), 500);
 
-/** How the page as a whole is. */
+/** Shows the status of the whole page. */
 export function report(text, isWrong = false) {
   tell("status", text);
   $("status").classList.toggle("wrong", isWrong);
@@ -70,13 +70,13 @@ function tell(id, text) {
 let episode = null;
 let hasWatched = false;
 
-/** Another domain is shown: what it counts is not what was counted. */
+/** Forgets the outage: the counters of another domain are shown. */
 export function forgetEpisode() {
   episode = null;
   hasWatched = false;
 }
 
-/** `affected`: checks since the last poll that were decided without the store, or failed because of it. Tells whether decisions
+/** `affected`: checks since the last poll that were decided without the store, or failed because of it. Returns whether decisions
  * are degraded. */
 export function showDegraded(store, affected, perSecond) {
   const now = Date.now();

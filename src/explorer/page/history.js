@@ -61,7 +61,7 @@ export function interrupt() {
   if (samples.length && !samples.at(-1).gap) samples.push({ at: samples.at(-1).at, gap: true });
 }
 
-/** Forgets it: another domain is shown. */
+/** Deletes the samples: another domain is shown. */
 export function forgetHistory() {
   samples = [];
   draw();
@@ -72,7 +72,7 @@ export function showStoreCharts(isShared) {
   for (const chart of charts) if (chart.isStore) chart.figure.hidden = !isShared;
 }
 
-/** The share `q` of what a histogram counted between two polls, in seconds; as Prometheus does, linear within a bucket. */
+/** The quantile `q` of a histogram's counts between two polls, in seconds; as Prometheus does, linear within a bucket. */
 export function quantile(q, { bounds, counts }, before) {
   const counted = counts.map((count, at) => count - (before?.counts[at] ?? 0));
   const all = counted.reduce((sum, count) => sum + count, 0);

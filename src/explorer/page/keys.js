@@ -4,7 +4,7 @@ import { bar, element, rate } from "./draw.js";
 import { $, may, written } from "./page.js";
 import { link } from "./route.js";
 
-/** Shows the lists, and offers their keys where one is typed. */
+/** Shows the lists, and suggests their keys in input fields. */
 export function showKeys({ near, busy }) {
   showList("near", near);
   showList("busy", busy);
@@ -13,7 +13,7 @@ export function showKeys({ near, busy }) {
 }
 
 function showList(id, keys) {
-  // What has the focus keeps it, though the rows are made anew.
+  // The focused element keeps the focus, though the rows are created again.
   const focused = $(id).contains(document.activeElement) ? document.activeElement.textContent : null;
   $(id).replaceChildren(...keys.map(row));
   if (!keys.length) {

@@ -1,4 +1,4 @@
-// Overrides and bans: set, see and end them, and who has changed them.
+// Overrides and bans: set, see and end them, and see the audit log.
 
 import { element } from "./draw.js";
 import { $, ask, may, page, say, segmentsOf, written } from "./page.js";
@@ -7,7 +7,7 @@ import { go, link, route } from "./route.js";
 /** Most overrides that are shown. */
 const MOST_SHOWN = 200;
 
-/** The key of the URL that the form was last filled in with, and what was last shown. */
+/** The key of the URL that the form was last filled in with, and the answers last shown. */
 let proposed = null;
 let shown = "";
 
@@ -21,7 +21,7 @@ export async function showOverrides() {
     ask("v1/admin/list_overrides", { domain: page.domain ?? "", pageSize: MOST_SHOWN }),
     ask("v1/admin/list_audit", { pageSize: 50 }),
   ]);
-  // What has the focus keeps it.
+  // The focused element keeps the focus.
   if (JSON.stringify(answers) === shown) return;
   shown = JSON.stringify(answers);
   const [{ overrides, nextCursor }, { events, nextCursor: earlier }] = answers;
@@ -82,7 +82,7 @@ async function endOne({ domain, key }) {
   }
 }
 
-/** What the form says. */
+/** The contents of the form. */
 function wanted() {
   const typed = $("override-key").value;
   const [kind, value] = [$("override-change").value, $("override-value").value];

@@ -1,11 +1,11 @@
-// What all parts of the page share: what it knows, how it asks the service, how it writes keys.
+// Shared by all parts of the page: its state, requests to the service, formatting of keys.
 
 export const $ = (id) => document.getElementById(id);
 
 /** Longest wait for an answer. */
 const TIMEOUT_MS = 10_000;
 
-/** What the page knows. The token is nowhere else. */
+/** The state of the page. The token is nowhere else. */
 export const page = { token: "", roles: [], domain: "", mode: "local", version: null };
 
 class Rejected extends Error {
@@ -15,7 +15,7 @@ class Rejected extends Error {
   }
 }
 
-/** Asks the service; without a body it is a GET. */
+/** Sends a request to the service: a GET without a body, else a POST. */
 export async function ask(path, body) {
   const headers = page.token ? { authorization: `Bearer ${page.token}` } : {};
   const how = { headers, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(TIMEOUT_MS) };
@@ -50,7 +50,7 @@ export function say(id, text, kind = "") {
   $(id).className = `verdict ${kind}`;
 }
 
-/** Runs `work` once no call has come for so long. */
+/** Debounces `work`: runs it after `millis` without a call. */
 export function calmly(work, millis = 200) {
   let timer = 0;
   return (...values) => {

@@ -1,4 +1,5 @@
-// Envoy's quotas: the buckets of a domain with the largest demand, and what this replica's Envoys are assigned, use and deny.
+// Envoy's quotas: the buckets of a domain with the largest demand, and the assignments, usage and denials of this replica's
+// Envoys.
 
 import { element, number, rate } from "./draw.js";
 import { $, ask, page } from "./page.js";
@@ -21,7 +22,7 @@ function rows(bucket) {
   const about = `${limit}, ${number(bucket.streams)} ${bucket.streams === 1 ? "stream" : "streams"}`;
   const text = bucket.entries.map(([key, value]) => `${key}=${value}`).join(", ");
   const name = element("td", {}, element("span", { className: "key", text }), element("div", { className: "about", text: about }));
-  // Without shares every Envoy is told the same, and nothing of each is known.
+  // Without shares every Envoy gets the same assignment, and the service knows nothing of each.
   if (!bucket.envoys.length) return [element("tr", {}, name, ...cells(null, null, null))];
   return [element("tr", {}, name, ...cells(sum("assigned"), sum("used"), sum("denied"))), ...bucket.envoys.map(envoy)];
 }

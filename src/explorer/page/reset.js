@@ -1,9 +1,9 @@
-// The dialog before a reset: what exactly is forgotten.
+// The dialog before a reset: exactly which counts are deleted.
 
 import { element, number } from "./draw.js";
 import { $, written } from "./page.js";
 
-/** Asks whether to reset a key whose limits stand so. A subtree has to be confirmed by typing its key. */
+/** Asks whether to reset a key with these limits. A subtree must be confirmed by typing its key. */
 export async function confirmReset({ domain, key }, subtree, levels) {
   const name = written(key);
   $("sure-title").textContent = subtree ? "Reset a key and every key below it?" : "Reset one key?";
@@ -32,7 +32,7 @@ export async function confirmReset({ domain, key }, subtree, levels) {
   return $("sure").returnValue === "yes";
 }
 
-/** What the limits of exactly this key have counted. */
+/** The counts of the limits of exactly this key. */
 function lost(key, subtree, levels) {
   const own = levels.filter(({ depth }) => depth === key.length);
   const used = ({ limit, remaining }) => `${number(limit - remaining)} of ${number(limit)} used`;
@@ -42,7 +42,7 @@ function lost(key, subtree, levels) {
   return lines.map((text) => element("li", { text }));
 }
 
-// Enter in the text field must not choose the first button, which is "Cancel", nor confirm what is not typed.
+// Enter in the text field must not choose the first button, which is "Cancel", nor confirm an incomplete key.
 $("sure-typed").onkeydown = (event) => {
   if (event.key !== "Enter") return;
   event.preventDefault();

@@ -6,7 +6,7 @@ import { $ } from "./page.js";
 const VIEWS = ["overview", "policy", "keys", "usage", "overrides", "simulate"];
 const FIELDS = ["domain", "key", "cost", "filter", "search"];
 
-/** What the URL says; a field that it does not have is null. */
+/** The fields of the URL; a missing field is null. */
 export function route() {
   const [view, query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const fields = new URLSearchParams(query);
@@ -23,7 +23,7 @@ export function link(changes) {
   return `#/${view}?${query.toString().replaceAll("%2F", "/")}`;
 }
 
-/** Goes there: a new entry of the history. */
+/** Navigates with a new entry of the history. */
 export function go(changes) {
   location.hash = link(changes);
 }

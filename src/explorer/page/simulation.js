@@ -1,4 +1,4 @@
-// What a policy would do.
+// Simulation of a policy.
 
 import { drawn, element, number, time } from "./draw.js";
 import { $, ask, page, say, segmentsOf } from "./page.js";
@@ -39,7 +39,7 @@ function totals(course) {
   return `${number(sum(course, "allowed"))} allowed, ${number(sum(course, "refused"))} refused${wait ? `, waits of up to ${time(wait)}` : ""}`;
 }
 
-/** All arrivals so far, refused above allowed, and what the binding limit has left. */
+/** All arrivals so far, refused above allowed, and the remaining units of the binding limit. */
 function plot(name, course, seconds) {
   const width = Math.max(200, $("plots").clientWidth - 2 * MARGIN.side);
   const allowed = running(course, (step) => step.allowed);
@@ -82,7 +82,7 @@ function legend(isLimited) {
   ];
 }
 
-/** The sums of what `count` gives for each step and those before it, from 0. */
+/** The running sums of `count` over the steps, from 0. */
 function running(course, count) {
   const sums = [0];
   for (const step of course.steps) sums.push(sums.at(-1) + count(step));

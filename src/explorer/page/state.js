@@ -5,7 +5,7 @@ import { $, ask, may, page, say, segmentsOf, written } from "./page.js";
 import { confirmReset } from "./reset.js";
 import { go, route } from "./route.js";
 
-/** What is inspected, and the last answer. */
+/** The inspected key, and the last answer. */
 let wanted = null;
 let seen = null;
 
@@ -29,7 +29,7 @@ export async function inspectRoute() {
   }
 }
 
-/** Shows again how the key stands that is inspected. */
+/** Updates the state of the inspected key. */
 export async function inspect() {
   if (!wanted) return;
   const asked = wanted;

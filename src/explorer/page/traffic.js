@@ -1,4 +1,4 @@
-// A draft of a policy, compared with the one in force by the checks of the last minutes.
+// A draft of a policy, compared with the policy in force by the checks of the last minutes.
 
 import { element, number, time } from "./draw.js";
 import { $, ask, page, say, written } from "./page.js";

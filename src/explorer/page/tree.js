@@ -11,7 +11,7 @@ const MOST_OPEN = 40;
 const rows = new Map();
 let failed = () => {};
 
-/** `onFailure` is told what goes wrong when the tree asks for more. */
+/** Calls `onFailure` with errors of the tree's requests. */
 export function beginTree(onFailure) {
   failed = onFailure;
   const load = calmly(() => {
@@ -28,7 +28,7 @@ function setOpen(isOpen) {
   for (const details of $("tree").querySelectorAll("details")) details.open = isOpen;
 }
 
-/** Asks for the policy, of the domain shown or else the first, and shows it as the filter says. */
+/** Loads the policy of the shown domain, or else of the first one, and shows it filtered. */
 export async function loadTree() {
   const filter = route().filter ?? "";
   const answer = await ask("ui/api/policy", { domain: page.domain, filter });
@@ -36,7 +36,7 @@ export async function loadTree() {
   if (filter !== (route().filter ?? "")) return;
   page.version = answer.version;
   page.domain = answer.domain.name;
-  page.mode = answer.domain.on_store_failure;
+  page.mode = new Map(answer.domain.settings).get("on_store_failure");
   if (document.activeElement !== $("filter")) $("filter").value = filter;
   const named = answer.domains.includes(page.domain) ? answer.domains : [page.domain, ...answer.domains];
   const option = (name) => new Option(name === "" ? "(default)" : name, name, false, name === page.domain);
@@ -81,7 +81,7 @@ function branch(nodes, below, isOpen, filter) {
   return (byParent.get(below) ?? []).map(item);
 }
 
-/** A text in which what the filter found is marked. */
+/** A text with the filter's matches marked. */
 function marked(text, filter) {
   const last = filter.split("/").at(-1).toLowerCase();
   const at = last ? text.toLowerCase().indexOf(last) : -1;
@@ -118,7 +118,7 @@ function limitRow(limit, filter) {
   return element("div", { className: "limit" }, name, rates, rule, shown);
 }
 
-/** Shows rates: `perSecond` gives those of a limit, allowed and refused. */
+/** Shows rates: `perSecond` returns the rates of a limit, allowed and refused. */
 export function showRates(perSecond) {
   for (const [index, { rates, shares }] of rows) {
     const [allowed, refused] = perSecond(index);

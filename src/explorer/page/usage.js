@@ -4,23 +4,23 @@ import { bar, element, number, rate, time } from "./draw.js";
 import { $, ask, may, page, segmentsOf, written } from "./page.js";
 import { link } from "./route.js";
 
-/** Rows that one press of the button reads, in pages of so many. */
+/** Rows read per press of the button, and rows of a page. */
 const MAX_READ = 10_000;
 const PAGE = 500;
-/** Rows that are shown, of all that were read the fullest. */
+/** Maximum of rows shown: the fullest ones. */
 const MAX_SHOWN = 100;
 
-/** What was read so far: how many rows, the fullest of them, and where the next begin; empty: nowhere. */
+/** The rows read so far: their number, the fullest of them, and the cursor of the next page; empty: the end. */
 let read = { count: 0, fullest: [], cursor: "" };
-/** Rises with each new list, so that what is still asked for an older one is dropped. */
+/** Increases with each new list, so that answers for an older one are dropped. */
 let list = 0;
 
-/** A length of time as the API has it. */
+/** Parses a duration of the API to microseconds. */
 const micros = (text) => Math.round(Number.parseFloat(text) * 1e6);
 
 const share = (row) => Number(row.used) / Math.max(1, Number(row.limit));
 
-/** Reads on from where the list is, and shows the fullest rows. */
+/** Reads the next rows, and shows the fullest ones. */
 async function readOn(mine) {
   const wanted = read.count + MAX_READ;
   const text = $("usage-prefix").value;
@@ -47,7 +47,7 @@ function show() {
 
 function row(found) {
   const text = written(found.key);
-  // What is stored as a hash cannot be inspected by it.
+  // A key that is stored as a hash cannot be inspected by it.
   const isPlain = may("check") && !found.hashed.length;
   const name = isPlain
     ? element("a", { className: "key", text, href: link({ view: "keys", key: text, cost: null }) })
@@ -85,7 +85,7 @@ function replica(found) {
   return element("tr", {}, ...cells);
 }
 
-/** Wires the forms; `failed` is told of errors. */
+/** Wires the forms; calls `failed` with errors. */
 export function beginUsage(failed) {
   const start = (event) => {
     event.preventDefault();

@@ -119,10 +119,10 @@ impl HotKeys {
         sampler::take(self.pulse.load(Ordering::Relaxed))
     }
 
-    /// Records the decision of a limit on a sampled request, which represents `weight` requests. `segments` are those
-    /// of the key that the limit covers.
+    /// Records the decision of a limit on a sampled request, which represents `weight` requests. `segments` are the key
+    /// segments that the limit covers.
     pub fn record<'s>(&self, weight: u32, sample: &Sample<'_>, segments: impl Iterator<Item = &'s str> + Clone) {
-        // The lock is held for microseconds. A request that does not get it at once is not recorded.
+        // The lock is held for microseconds. A request that does not get it immediately is not recorded.
         let Some(mut sketches) = self.sketches.try_lock() else { return };
         sketches.add(self.origin.elapsed().as_secs_f64(), f64::from(weight), sample, segments);
     }

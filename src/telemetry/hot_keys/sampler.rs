@@ -31,7 +31,7 @@ struct Sampler {
 }
 
 /// Returns the number of requests that the current one represents, if the calling thread samples it. A `pulse` other
-/// than that of the last sample forces one.
+/// than the last sample's forces one.
 #[inline]
 pub(super) fn take(pulse: u32) -> Option<u32> {
     MINE.with_borrow_mut(|sampler| {

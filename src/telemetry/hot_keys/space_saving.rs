@@ -46,8 +46,8 @@ impl<T> SpaceSaving<T> {
         }
     }
 
-    /// Adds to the weight of a key, and returns its value. A key that is not held replaces the lightest one if there is
-    /// no room; `make` creates its value.
+    /// Adds to the weight of a key, and returns its value. A key that is not held replaces the lightest one if the list
+    /// is full; `make` creates its value.
     pub(super) fn add(&mut self, key: &[u8], weight: f64, make: impl FnOnce() -> T) -> &mut T {
         let hash = self.hasher.hash_one(key);
         let found = self.index_by_key.find(hash, |index| *self.entries[*index as usize].key == *key).copied();

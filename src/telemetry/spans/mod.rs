@@ -13,7 +13,7 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProv
 use tonic::Code;
 use weir_telemetry::{
     Metric, Registry,
-    request::{RequestEnd, RequestSummary, Surface},
+    request::{RequestEnd, RequestSummary, Route},
 };
 
 pub use opentelemetry_sdk::trace::Span;
@@ -51,7 +51,7 @@ pub struct Spans {
 
 impl Spans {
     /// Builds the provider with a parent-based sampler: the client's sampling decision takes precedence, and of the
-    /// traces that begin here `sample_ratio` is sampled.
+    /// traces that start here `sample_ratio` is sampled.
     pub fn new(provider: TracerProviderBuilder, sample_ratio: f64) -> (Self, SdkTracerProvider) {
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample_ratio)));
         let provider = provider.with_sampler(sampler).build();
@@ -60,7 +60,7 @@ impl Spans {
         (Self { tracer: provider.tracer_with_scope(scope) }, provider)
     }
 
-    /// Begins the span of a request, if it is sampled. The name is set at the end, as most requests may have no span.
+    /// Starts the span of a request, if it is sampled. The name is set at the end, as most requests may have no span.
     pub fn begin(&self, parent: Option<&SpanContext>) -> Option<Span> {
         let span = self.start(SpanBuilder::from_name("").with_kind(SpanKind::Server), parent);
         span.is_recording().then_some(span)
@@ -73,9 +73,9 @@ impl Spans {
     }
 
     /// Ends the span of a request. Its call to the shared store becomes a child span.
-    pub fn end(&self, mut span: Span, surface: Surface, summary: &RequestSummary, end: RequestEnd) {
-        span.update_name(surface.to_string());
-        span.set_attributes(of_surface(surface, end));
+    pub fn end(&self, mut span: Span, route: Route, summary: &RequestSummary, end: RequestEnd) {
+        span.update_name(route.to_string());
+        span.set_attributes(of_route(route, end));
         span.set_attributes(of_decision(summary, end));
         if is_our_failure(end) {
             span.set_status(Status::error(""));
@@ -93,24 +93,24 @@ impl Spans {
     }
 }
 
-fn of_surface(surface: Surface, end: RequestEnd) -> Vec<KeyValue> {
-    let mut attributes = match surface {
-        Surface::Grpc { service, method } => vec![
+fn of_route(route: Route, end: RequestEnd) -> Vec<KeyValue> {
+    let mut attributes = match route {
+        Route::Grpc { service, method } => vec![
             KeyValue::new("rpc.system", "grpc"),
             KeyValue::new("rpc.service", service),
             KeyValue::new("rpc.method", method),
         ],
-        Surface::Other => Vec::new(),
-        Surface::Http { method, route } => vec![
+        Route::Other => Vec::new(),
+        Route::Http { method, route } => vec![
             KeyValue::new("http.request.method", method),
             KeyValue::new("http.route", route),
             KeyValue::new("url.path", route),
         ],
     };
-    let status = match (surface, end) {
+    let status = match (route, end) {
         (_, RequestEnd::Http(status)) => Some(("http.response.status_code", i64::from(status))),
         (_, RequestEnd::Grpc(code)) => Some(("rpc.grpc.status_code", i64::from(code))),
-        (Surface::Grpc { .. }, RequestEnd::Abandoned) => Some(("rpc.grpc.status_code", Code::Cancelled as i64)),
+        (Route::Grpc { .. }, RequestEnd::Abandoned) => Some(("rpc.grpc.status_code", Code::Cancelled as i64)),
         (_, RequestEnd::Abandoned) => None,
     };
     attributes.extend(status.map(|(key, status)| KeyValue::new(key, status)));

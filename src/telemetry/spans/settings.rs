@@ -1,9 +1,10 @@
 //! The settings of tracing.
 
-use std::path::PathBuf;
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
+use weir_core::domain::{Micros, time::SECOND};
 use weir_settings::{Time, ensure, file::is_set};
 
 /// Tracing, and the collector of the spans.
@@ -17,7 +18,7 @@ pub struct TracingSettings {
     pub protocol: Protocol,
     /// The CA bundle that verifies a TLS collector; empty: the system's.
     pub ca: PathBuf,
-    /// The sampling ratio of traces that begin here, 0 to 1. A client's sampling decision takes precedence.
+    /// The sampling ratio of traces that start here, 0 to 1. A client's sampling decision takes precedence.
     pub sample_ratio: f64,
     /// `service.name` of the spans.
     pub service_name: String,
@@ -58,6 +59,9 @@ impl Default for TracingSettings {
 }
 
 impl TracingSettings {
+    /// The bounds of `timeout`, in microseconds.
+    pub const TIMEOUT: RangeInclusive<Micros> = SECOND / 10..=60 * SECOND;
+
     /// Whether a collector is configured.
     pub fn is_on(&self) -> bool {
         !self.otlp_endpoint.is_empty()
@@ -84,7 +88,7 @@ impl TracingSettings {
             self.service_namespace.len().max(self.service_instance_id.len()) <= 256,
             "tracing.service_namespace and tracing.service_instance_id can have at most 256 bytes",
         )?;
-        ensure((100_000..=60_000_000).contains(&self.timeout.0), "tracing.timeout must be 100ms to 60s")?;
+        ensure(Self::TIMEOUT.contains(&self.timeout.0), "tracing.timeout must be 100ms to 60s")?;
         ensure((1..=1_000_000).contains(&self.max_queue), "tracing.max_queue must be 1 to 1000000")
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     transport::digest::{delimited, sha256},
 };
 
-/// Version of the format. As the first byte it makes every cursor begin with `A`, so that none looks like a
+/// Version of the format. As the first byte it makes every cursor start with `A`, so that none looks like a
 /// command-line flag.
 const VERSION: u8 = 1;
 /// Maximum length of the text, in bytes: more than the longest cursor needs.
@@ -16,7 +16,7 @@ const MAX_BYTES: usize = 1 << 18;
 /// Length of the checksum, in bytes.
 const SEAL_BYTES: usize = 8;
 
-/// Encodes the position of a scan as text. `scope` distinguishes the scans of this store from those of others.
+/// Encodes the position of a scan as text. `scope` distinguishes the scans of this store from scans of others.
 pub(super) fn write(request: &ListKeysRequest, scope: &str, cursor: &[u8]) -> String {
     BASE64URL_NOPAD.encode(&[&[VERSION], &seal(request, scope, cursor)[..], cursor].concat())
 }

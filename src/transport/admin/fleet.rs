@@ -35,7 +35,7 @@ const HOT_KEYS: usize = 50;
 /// Maximum size of a report that is read.
 const MAX_REPORT_BYTES: usize = 256 << 10;
 
-/// This replica among those of its store.
+/// This replica among the replicas of its store.
 pub struct ReplicaRegistry {
     limiter: Arc<Limiter<AnyStore>>,
     id: u64,

@@ -18,7 +18,7 @@ use crate::{
 impl AdminService {
     pub(super) async fn list_holds(&self, request: ListHoldsRequest) -> Result<ListHoldsResponse, Rejected> {
         let ListHoldsRequest { domain, prefix, all_domains, page_size, cursor } = request;
-        // The scan is the same as that of keys; its cursors have another scope.
+        // The scan is the same as for keys; its cursors have another scope.
         let request = ListKeysRequest { domain, prefix, all_domains, page_size, cursor };
         let query = query(&request)?;
         let is_shared = self.limiter.store().shared().is_some();

@@ -64,7 +64,21 @@ impl AdminService {
             Call::EndOverride => encoded(&self.end_override(&message::read(bytes)?, actor).await?),
             Call::ListOverrides => encoded(&self.list_overrides(message::read(bytes)?).await?),
             Call::ListAudit => encoded(&self.list_audit(&message::read(bytes)?).await?),
-            other => return Err(Rejected::new(Code::Unimplemented, format!("{} is not served here", other.path()))),
+            Call::Check
+            | Call::CheckBatch
+            | Call::CheckAll
+            | Call::CheckStream
+            | Call::Lease
+            | Call::Reserve
+            | Call::Commit
+            | Call::Cancel
+            | Call::Extend
+            | Call::Reset
+            | Call::Suggest
+            | Call::ShouldRateLimit
+            | Call::StreamRateLimitQuotas => {
+                return Err(Rejected::new(Code::Unimplemented, format!("{} is not served here", call.path())));
+            }
         })
     }
 }

@@ -18,7 +18,7 @@ const PAUSE: (u32, Duration) = (3, Duration::from_millis(250));
 pub(super) struct ScanSchedule {
     /// Time at which the next page may start.
     next: Mutex<Instant>,
-    /// Room for the page in flight and for those that wait.
+    /// Permits for the page in flight and for waiting ones.
     room: Semaphore,
 }
 

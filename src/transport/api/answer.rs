@@ -59,18 +59,15 @@ pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
             fields.duration(NEXT_AFTER, after);
         }
         out.put_slice(fields.bytes());
-        let Some(overridden) = answer.overridden else { return write_repeated(answer, out) };
-        put_bytes(OVERRIDE.into(), overridden.id.as_bytes(), out);
-        write_repeated(answer, out);
-        if let Some(ban) = overridden.ban {
+        if let Some(overridden) = answer.overridden {
+            put_bytes(OVERRIDE.into(), overridden.id.as_bytes(), out);
+        }
+        if answer.repeated {
+            encoding::bool::encode(REPEATED.into(), &true, out);
+        }
+        if let Some(ban) = answer.ban() {
             put_bytes(BAN_REASON.into(), ban.reason.as_bytes(), out);
         }
-    }
-}
-
-fn write_repeated(answer: &Answer<'_>, out: &mut BytesMut) {
-    if answer.repeated {
-        encoding::bool::encode(REPEATED.into(), &true, out);
     }
 }
 

@@ -12,7 +12,7 @@ use weir_store::Store;
 use super::answer;
 use crate::{
     limiter::{AllAnswers, CheckAll, Invalid, PolicyHandle, check_all::MAX_TOGETHER},
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{
         check_service::{CheckService, PendingAnswer},
         decode::{self, MAX_BATCH},
@@ -46,10 +46,10 @@ pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) ->
     if count > MAX_BATCH {
         return Err(decode::too_many_checks().into());
     }
-    let batch = start_batch(service, count, batch.map(Ok), Transport::GrpcBatch).await?;
+    let batch = start_batch(service, count, batch.map(Ok), CallKind::GrpcBatch).await?;
     drop(message);
     let answers = batch.answers().await;
-    service.timed(Transport::GrpcBatch, since);
+    service.timed(CallKind::GrpcBatch, since);
     Ok(answers)
 }
 
@@ -73,7 +73,7 @@ pub async fn start_batch<S: Store, M: AsRef<[u8]>>(
     service: &CheckService<S>,
     count: usize,
     checks: impl Iterator<Item = Result<M, Invalid>>,
-    transport: Transport,
+    transport: CallKind,
 ) -> Result<StartedBatch, Overload> {
     let handle = service.limiter().policy_guard();
     let mut batch = StartedBatch { count, out: BytesMut::new(), waiting: FuturesOrdered::new(), permit: None };
@@ -140,7 +140,7 @@ pub fn in_place<S: Store>(
     service: &CheckService<S>,
     handle: &Arc<PolicyHandle>,
     bytes: Result<&[u8], Invalid>,
-    transport: Transport,
+    transport: CallKind,
     mut out: BytesMut,
 ) -> PendingAnswer<'static, BytesMut> {
     service.check(handle, bytes, transport, move |answer, summary_only| {
@@ -162,8 +162,8 @@ pub async fn check_all<S: Store>(service: &CheckService<S>, message: Bytes) -> R
     if checks.clone().take(MAX_TOGETHER + 1).count() > MAX_TOGETHER {
         return Err(CheckAll::wrong_number().into());
     }
-    let answer = service.check_all(Ok(checks.map(CheckMessage::read).collect()), Transport::GrpcAll, write_all).await;
-    service.timed(Transport::GrpcAll, since);
+    let answer = service.check_all(Ok(checks.map(CheckMessage::read).collect()), CallKind::GrpcAll, write_all).await;
+    service.timed(CallKind::GrpcAll, since);
     answer
 }
 

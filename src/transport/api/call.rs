@@ -10,7 +10,7 @@ use super::answer;
 use crate::{
     limiter::{Answer, Request},
     proto::{KeyPattern, ResetRequest, ResetResponse, SuggestRequest, SuggestResponse},
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{
         audit::Actor,
         check_service::CheckService,
@@ -32,11 +32,11 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
         answer::write(answer?, summary_only, &mut out);
         Ok(out)
     };
-    let pending = service.check(&handle, Ok(&message), Transport::Grpc, encode);
+    let pending = service.check(&handle, Ok(&message), CallKind::Grpc, encode);
     // Not needed any more, however long the store takes.
     drop(message);
-    let answer = service.answer(&handle, pending, Transport::Grpc).await;
-    service.timed(Transport::Grpc, since);
+    let answer = service.answer(&handle, pending, CallKind::Grpc).await;
+    service.timed(CallKind::Grpc, since);
     answer?
 }
 

@@ -2,13 +2,10 @@
 
 use weir_store::Store;
 
-use super::{
-    CheckService,
-    outcomes::{count, count_failed},
-};
+use super::{CheckService, outcomes::count};
 use crate::{
     limiter::{AllAnswers, CheckError},
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{
         decode::{self, Message},
         status::Rejected,
@@ -24,7 +21,7 @@ impl<S: Store> CheckService<S> {
     pub async fn check_all<T>(
         &self,
         messages: Result<Vec<Message<'_>>, CheckError>,
-        transport: Transport,
+        transport: CallKind,
         encode: impl FnOnce(&AllAnswers<'_>, &[bool]) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy();
@@ -33,7 +30,7 @@ impl<S: Store> CheckService<S> {
             read.map(|message| message.as_ref().is_ok_and(|message| message.summary_only)).collect();
         let request = messages
             .and_then(|messages| decode::check_all(messages, &self.bounds))
-            .inspect_err(|_| count_failed(&handle, None, transport, self.is_observed))?;
+            .inspect_err(|_| self.failed(&handle, None, transport))?;
         let all = self.outcome(&handle, self.limiter.check_all(&handle, &request)).await;
         for (index, check) in request.checks().iter().enumerate() {
             let answer = all.as_ref().ok().and_then(|all| Some((all.answers.get(index)?, all.allowed)));

@@ -10,7 +10,7 @@ use weir_store::Store;
 
 use super::{
     CheckService,
-    outcomes::{by_itself, count, count_failed},
+    outcomes::{by_itself, count},
 };
 use crate::{
     limiter::{Answer, Invalid, Leased, Request},
@@ -57,7 +57,7 @@ impl<S: Store> CheckService<S> {
             Ok((request, id, message))
         });
         let (request, id, LeaseRequest { generation, sequence, spent, kept, want, .. }) =
-            read.inspect_err(|_| count_failed(&handle, None, actor.transport, self.is_observed))?;
+            read.inspect_err(|_| self.failed(&handle, None, actor.transport))?;
         let leasable = self.limiter.leasable(&handle, &request).map_err(|error| {
             count(&handle, actor.transport, &request, None, self.is_observed);
             Rejected::from(error).in_field("check")
@@ -67,7 +67,7 @@ impl<S: Store> CheckService<S> {
         let served = renewal.as_ref().map(|(renewal, offer)| (renewal, *offer));
         let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
         let unserved = if leasable.is_err() { LeaseCall::NotLeasable } else { LeaseCall::Changed };
-        // A client that knows no generation has nothing to give back.
+        // A client that knows no generation has nothing to return.
         let given_back = if leasable.is_err() && generation > 0 && (kept, want) == (0, 0) {
             let renewal = Renewal { id, sequence, spent, kept, want, ttl: SECOND };
             match self.limiter.give_back(&handle, &request, &renewal).await {
@@ -76,7 +76,7 @@ impl<S: Store> CheckService<S> {
                     handle.counters.lease(domain, LeaseCall::Lost, None);
                     return Err(Rejected::from(error).in_field("check"));
                 }
-                // The check beside it is decided nevertheless.
+                // The check of the same request is decided nevertheless.
                 Err(_) => None,
             }
         } else {
@@ -142,8 +142,7 @@ fn ensure_in_range(field: &str, number: u64, range: RangeInclusive<u64>) -> Resu
     Err(Invalid::field_error(field, message))
 }
 
-/// Returns the hold of a lease. It is unique to the client and the key, so keys that share a level have holds of their
-/// own.
+/// Returns the hold of a lease. It is unique to the client and the key, so keys that share a level have separate holds.
 fn hold_id(holder: &[u8], client: Option<&str>, lease: u64, request: &Request<'_>) -> HoldId {
     let word = |parts: &[&[u8]]| u64::from_le_bytes(sha256(parts.iter().map(|part| delimited(part))));
     let (client, key) = (client.unwrap_or_default().as_bytes(), request.key.prefix(request.key.depth()));

@@ -1,11 +1,14 @@
-//! Counts what became of checks, and reports them to the request context.
+//! Counts the outcomes of checks, and reports them to the request context.
 
 use weir_core::domain::key::domain_label;
+use weir_policy::Domain;
+use weir_store::Store;
 use weir_telemetry::request::{self, OTHER, Outcome};
 
+use super::CheckService;
 use crate::{
     limiter::{Answer, PolicyHandle, Request},
-    telemetry::Transport,
+    telemetry::CallKind,
 };
 
 /// An answer, and whether the request may pass, which is the same for all checks that are decided together.
@@ -16,11 +19,22 @@ pub(super) fn by_itself<'c, 'a>(answer: Option<&'c Answer<'a>>) -> Concluded<'c,
     answer.map(|answer| (answer, answer.summary.decision.allowed))
 }
 
-/// Counts a request that failed, by its domain if known, and reports it if `is_observed`.
-pub(super) fn count_failed(handle: &PolicyHandle, domain: Option<u32>, transport: Transport, is_observed: bool) {
-    handle.counters.check(domain, transport, Outcome::Error);
-    if is_observed {
-        request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
+impl<S: Store> CheckService<S> {
+    /// Counts a request that failed, by its domain if known, and reports it.
+    pub fn failed(&self, handle: &PolicyHandle, domain: Option<&Domain>, transport: CallKind) {
+        handle.counters.check(domain.map(|domain| domain.index), transport, Outcome::Error);
+        if self.is_observed {
+            let name = domain.map(|domain| domain_label(&domain.name));
+            request::summarize(|summary| summary.check(name, None, Outcome::Error, false));
+        }
+    }
+
+    /// Reports the domain of a request that is not a check.
+    pub(super) fn report_domain(&self, handle: &PolicyHandle, request: &Request<'_>) {
+        if self.is_observed {
+            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
+            request::summarize(|summary| summary.domain = Some(domain.into()));
+        }
     }
 }
 
@@ -28,7 +42,7 @@ pub(super) fn count_failed(handle: &PolicyHandle, domain: Option<u32>, transport
 #[inline]
 pub(super) fn count(
     handle: &PolicyHandle,
-    transport: Transport,
+    transport: CallKind,
     request: &Request<'_>,
     answer: Concluded<'_, '_>,
     is_observed: bool,

@@ -1,18 +1,17 @@
 //! Reservations: the calls Reserve, Commit, Cancel and Extend.
 
 use weir_core::{
-    domain::{Micros, key::domain_label},
+    domain::Micros,
     hold::{OnExpiry, Outcome as ReservationOutcome},
 };
 use weir_store::Store;
-use weir_telemetry::request::{self, OTHER};
 
 use super::{
     CheckService,
-    outcomes::{by_itself, count, count_failed},
+    outcomes::{by_itself, count},
 };
 use crate::{
-    limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, Settled},
+    limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, SettleOutcome},
     proto::ReserveRequest,
     telemetry::{
         ReservationCall,
@@ -21,7 +20,7 @@ use crate::{
     transport::{
         audit::Actor,
         decode,
-        hold::{Hold, HoldKind, malformed},
+        hold_token::{HoldToken, HoldTokenKind, malformed},
         message::CheckMessage,
         status::Rejected,
     },
@@ -32,7 +31,7 @@ use crate::{
 pub struct Settlement {
     /// The actual cost, in units.
     pub charged: u64,
-    /// Reserved units that were given back.
+    /// Refunded reserved units.
     pub refunded: u64,
     /// Units charged beyond the reserved ones.
     pub overage: u64,
@@ -45,7 +44,7 @@ pub struct Settlement {
 
 impl<S: Store> CheckService<S> {
     /// Decides a check, counts its outcome, and holds its cost if it is allowed. `encode` makes the answer from the
-    /// decision and, if the check is allowed, from the hold and the time until it expires.
+    /// decision and, if the check is allowed, from the hold token and the time until the hold expires.
     ///
     /// # Errors
     /// [`Rejected`] if the request is invalid or the store fails.
@@ -57,9 +56,8 @@ impl<S: Store> CheckService<S> {
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy();
         let read = message.map_err(Rejected::from).and_then(|(check, message)| self.read(&check, &message));
-        let (request, mut hold, ttl, on_expiry) =
-            read.inspect_err(|_| count_failed(&handle, None, actor.transport, self.is_observed))?;
-        let name = hold.name(actor.client.as_deref());
+        let (request, mut token, ttl, on_expiry) = read.inspect_err(|_| self.failed(&handle, None, actor.transport))?;
+        let name = token.name(actor.client.as_deref());
         let pending = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
         let reserved = self.outcome(&handle, pending).await;
         let answer = by_itself(reserved.as_ref().ok().map(|reserved| &reserved.answer));
@@ -75,24 +73,24 @@ impl<S: Store> CheckService<S> {
         let (kind, expires_after, units) = match outcome {
             Some(ReservationOutcome::Reserved { expires_after }) => {
                 let units = if answer.repeated { 0 } else { request.cost.unsigned_abs() };
-                (HoldKind::Units, expires_after, units)
+                (HoldTokenKind::Units, expires_after, units)
             }
-            _ if answer.degraded => (HoldKind::Degraded, ttl, 0),
-            _ => (HoldKind::Nothing, ttl, 0),
+            _ if answer.degraded => (HoldTokenKind::Degraded, ttl, 0),
+            _ => (HoldTokenKind::Nothing, ttl, 0),
         };
-        hold.kind = kind;
+        token.kind = kind;
         handle.counters.reservation(answer.domain, ReservationCall::Reserved, &[(ReservedUnits, units)]);
-        Ok(encode(&answer, Some((hold.encode(), expires_after))))
+        Ok(encode(&answer, Some((token.encode(), expires_after))))
     }
 
-    /// Returns the request to decide, its hold, the requested TTL, and the action on expiry.
+    /// Returns the request to decide, its hold token, the requested TTL, and the action on expiry.
     fn read<'m>(
         &self,
         check: &CheckMessage<'m>,
         message: &ReserveRequest,
-    ) -> Result<(Request<'m>, Hold, Option<Micros>, OnExpiry), Rejected> {
+    ) -> Result<(Request<'m>, HoldToken, Option<Micros>, OnExpiry), Rejected> {
         let (ttl, on_expiry) = (decode::ttl(message.ttl.as_ref())?, decode::on_expiry(message.on_expiry)?);
-        let hold = Hold::new(check);
+        let token = HoldToken::new(check);
         let request = self.request(check).map_err(|invalid| Rejected::from(invalid).in_field("check"))?;
         if request.cost < 1 {
             let message = format!("a reservation must be of 1 to 2^32 units, not {}", request.cost);
@@ -101,7 +99,7 @@ impl<S: Store> CheckService<S> {
         if request.dry_run {
             return Err(Invalid::field_error("check.dry_run", "a reservation cannot be a dry run: use Check").into());
         }
-        Ok((request, hold, ttl, on_expiry))
+        Ok((request, token, ttl, on_expiry))
     }
 
     /// Settles or extends a reservation, and counts the outcome.
@@ -110,28 +108,25 @@ impl<S: Store> CheckService<S> {
     /// [`Rejected`] if this client has no such reservation, and if the store fails.
     pub async fn settle(&self, hold: &str, settle: Settle, actor: &Actor) -> Result<Settlement, Rejected> {
         let handle = self.limiter.policy();
-        let hold = Hold::decode(hold)?;
-        let request = self.request(&hold.check()?).map_err(|_| malformed())?;
-        if self.is_observed {
-            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
-            request::summarize(|summary| summary.domain = Some(domain.into()));
-        }
+        let token = HoldToken::decode(hold)?;
+        let request = self.request(&token.check()?).map_err(|_| malformed())?;
+        self.report_domain(&handle, &request);
         let call = match settle {
             Settle::Commit(_) => ReservationCall::Committed,
             Settle::Cancel => ReservationCall::Cancelled,
             Settle::Extend(_) => ReservationCall::Extended,
         };
-        if hold.kind != HoldKind::Units {
+        if token.kind != HoldTokenKind::Units {
             let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
             let expires_after = match settle {
                 Settle::Extend(ttl) => request.reservation_ttl(&handle, ttl)?,
                 Settle::Commit(_) | Settle::Cancel => 0,
             };
             handle.counters.reservation(domain, call, &[]);
-            let degraded = hold.kind == HoldKind::Degraded;
+            let degraded = token.kind == HoldTokenKind::Degraded;
             return Ok(Settlement { expires_after, degraded, ..Settlement::default() });
         }
-        let name = hold.name(actor.client.as_deref());
+        let name = token.name(actor.client.as_deref());
         let pending = self.limiter.settle(&handle, &request, &name, settle);
         let settled = self.outcome(&handle, pending).await?;
         concluded(&handle, call, request.cost.unsigned_abs(), &settled)
@@ -143,7 +138,7 @@ fn concluded(
     handle: &PolicyHandle,
     call: ReservationCall,
     reserved: u64,
-    settled: &Settled,
+    settled: &SettleOutcome,
 ) -> Result<Settlement, Rejected> {
     let count = |call, units: &[_]| handle.counters.reservation(settled.domain, call, units);
     match settled.outcome {

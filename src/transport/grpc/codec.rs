@@ -32,8 +32,8 @@ pub fn streaming(max_message_bytes: usize) -> Grpc<BytesCodec> {
     serve(FRAME_BYTES, max_message_bytes)
 }
 
-/// Whether tonic has rejected a message beyond the bound. No call of ours is answered with OUT_OF_RANGE; beyond the bound
-/// after decompression tonic answers RESOURCE_EXHAUSTED, as we do under load, but with a text of its own.
+/// Whether tonic has rejected a message beyond the bound. No call of ours is answered with OUT_OF_RANGE; beyond the
+/// bound after decompression tonic answers RESOURCE_EXHAUSTED, as we do under load, but with its own text.
 pub fn is_too_large<B>(response: &Response<B>) -> bool {
     Status::from_header_map(response.headers()).is_some_and(|status| match status.code() {
         Code::OutOfRange => true,

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::transport::{calls::service, incomplete_calls::RequestBody, message::encoded};
 
-/// Maximum message size: the name of a service, and some room.
+/// Maximum message size: the name of a service, and some spare bytes.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
 
 /// The name under which envoyproxy/ratelimit answers health checks.

@@ -21,7 +21,7 @@ const MAX_MESSAGES_BETWEEN_POLLS: u32 = 64;
 /// the connection when it holds too many small ones, of which many clients send one for each message.
 pub const READ_AHEAD_BYTES: usize = 128 << 10;
 
-/// Size above that of any valid check. A stream keeps memory for its largest message until it ends.
+/// Size above any valid check's. A stream keeps memory for its largest message until it ends.
 pub const LARGE_MESSAGE_BYTES: usize = 64 << 10;
 
 pub(super) struct Messages<M> {
@@ -57,8 +57,8 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
         }
     }
 
-    /// Counts large messages with the unread answers of this connection; the stream ends if one has no room. Each
-    /// message is a check.
+    /// Counts large messages with the unread answers of this connection; the stream ends if a message exceeds the
+    /// bound. Each message is a check.
     pub(super) fn bound_large_messages(self, connected: Connected) -> Self {
         Self { large: Some(Large { connected, bytes: LARGE_MESSAGE_BYTES, kept: None }), ..self }
     }
@@ -136,7 +136,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
     }
 }
 
-/// Returns what a message takes while it is kept.
+/// Returns the bytes of a message that is kept.
 fn early_bytes(next: &Option<Result<Bytes, Status>>) -> usize {
     size_of_val(next) + next.as_ref().and_then(|next| next.as_ref().ok()).map_or(0, Bytes::len)
 }

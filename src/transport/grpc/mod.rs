@@ -48,7 +48,7 @@ use super::{
     routes::{self, Target, path},
     status::Rejected,
 };
-use crate::telemetry::Transport;
+use crate::telemetry::CallKind;
 use deadline::Deadline;
 use health::Health;
 pub use health::ServingReporter;
@@ -65,16 +65,16 @@ pub const MAX_WATCHES: usize = 4;
 static TOO_LARGE: LazyLock<LogLimit> = LazyLock::new(|| LogLimit::every(Duration::from_secs(60)));
 
 /// The gRPC port over one limiter: the calls of `weir.v1` and Envoy's, health checks and reflection.
-pub struct Calls<S> {
-    port: Arc<Port<S>>,
+pub struct GrpcPort<S> {
+    shared: Arc<Shared<S>>,
     /// Limits the health watches of this connection.
     watches: ConcurrencyLimit,
     incomplete_calls: Arc<ConnectionCalls>,
     connected: Connected,
 }
 
-/// What the connections of the port share.
-struct Port<S> {
+/// The state that the connections of the port share.
+struct Shared<S> {
     services: Services<S>,
     rls: Rls<S>,
     /// The quotas, if limits are divided among Envoys.
@@ -86,7 +86,7 @@ struct Port<S> {
     max_message_bytes: usize,
 }
 
-impl<S: Store> Calls<S> {
+impl<S: Store> GrpcPort<S> {
     /// Returns the services of the gRPC port, and the reporter of their health. Envoy's quotas are served if there are any.
     pub async fn new(
         services: Services<S>,
@@ -101,7 +101,7 @@ impl<S: Store> Calls<S> {
         reporter.report(true).await;
         let connected = Connected::new(drain);
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, metrics.too_many_open.clone());
-        let port = Arc::new(Port {
+        let shared = Arc::new(Shared {
             rls: Rls::new(services.checks.clone(), envoy),
             services,
             health: Health::new(&reporter),
@@ -111,14 +111,14 @@ impl<S: Store> Calls<S> {
             metrics: metrics.clone(),
             max_message_bytes,
         });
-        let calls = Self {
-            port,
+        let port = Self {
+            shared,
             watches: open(MAX_WATCHES),
             incomplete_calls: IncompleteCalls::new(settings.message_timeout.duration(), max_message_bytes, metrics)
                 .of(connected.clone()),
             connected,
         };
-        (calls, reporter)
+        (port, reporter)
     }
 
     /// Serves a unary call, whose `answer` is made from its message and its client. It is not started once its deadline
@@ -147,12 +147,12 @@ impl<S: Store> Calls<S> {
             }
         });
         let request = self.incomplete_calls.waiting(request, Expected::Message);
-        let response = codec::unary(self.port.max_message_bytes).unary(call, request).await;
+        let response = codec::unary(self.shared.max_message_bytes).unary(call, request).await;
         if codec::is_too_large(&response) {
-            self.port.metrics.too_large.increment(1);
+            self.shared.metrics.too_large.increment(1);
             if TOO_LARGE.allows(Instant::now()) {
                 warn!(
-                    max_bytes = self.port.max_message_bytes,
+                    max_bytes = self.shared.max_message_bytes,
                     "calls are rejected: messages exceed grpc.max_message_bytes"
                 );
             }
@@ -163,14 +163,14 @@ impl<S: Store> Calls<S> {
     async fn answer(&self, call: Call, message: Bytes, client: Option<ClientName>) -> Result<BytesMut, Status> {
         match call {
             Call::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await,
-            call => Ok(self.port.services.answer(call, message, &self.actor(client)).await?),
+            call => Ok(self.shared.services.answer(call, message, &self.actor(client)).await?),
         }
     }
 
     fn actor(&self, client: Option<ClientName>) -> Actor {
         Actor {
             surface: "grpc",
-            transport: Transport::Grpc,
+            transport: CallKind::Grpc,
             peer: self.connected.peer,
             client: client.map(|ClientName(name)| name),
         }
@@ -179,10 +179,10 @@ impl<S: Store> Calls<S> {
     /// Serves a request that is not in the table of calls: a health check, reflection, or an unknown method.
     async fn serve_other(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         match request.uri().path() {
-            path::HEALTH_CHECK => self.unary(request, deadline, |message, _| self.port.health.check(message)).await,
+            path::HEALTH_CHECK => self.unary(request, deadline, |message, _| self.shared.health.check(message)).await,
             path::HEALTH_WATCH => self.watch(request, deadline).await,
             path::REFLECTION | path::REFLECTION_V1ALPHA => {
-                self.port.reflection.serve(request, deadline, &self.incomplete_calls).await
+                self.shared.reflection.serve(request, deadline, &self.incomplete_calls).await
             }
             _ => {
                 self.connected.answered_by_its_head(request);
@@ -192,20 +192,20 @@ impl<S: Store> Calls<S> {
     }
 
     async fn should_rate_limit(&self, message: Bytes) -> Result<BytesMut, Status> {
-        let request = RateLimitRequest::read(&message).inspect_err(|_| self.port.rls.unreadable())?;
-        Ok(encoded(&self.port.rls.answer(&request).await?))
+        let request = RateLimitRequest::read(&message).inspect_err(|_| self.shared.rls.unreadable())?;
+        Ok(encoded(&self.shared.rls.answer(&request).await?))
     }
 }
 
-impl<S: Store> super::guard::Routes for Calls<S> {
+impl<S: Store> super::guard::Routes for GrpcPort<S> {
     type Body = Body;
 
     fn on(&self, connected: &Connected) -> Self {
         Self {
-            port: Arc::clone(&self.port),
+            shared: Arc::clone(&self.shared),
             connected: connected.clone(),
             incomplete_calls: self.incomplete_calls.port().of(connected.clone()),
-            watches: ConcurrencyLimit::new(MAX_WATCHES, Overload::Open, self.port.metrics.too_many_open.clone()),
+            watches: ConcurrencyLimit::new(MAX_WATCHES, Overload::Open, self.shared.metrics.too_many_open.clone()),
         }
     }
 

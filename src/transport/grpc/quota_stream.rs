@@ -1,5 +1,5 @@
 //! `StreamRateLimitQuotas`, with backpressure: reports are read only as fast as their answers are taken. Changed
-//! assignments are sent when there is room.
+//! assignments are sent when the client can take them.
 
 use std::{
     pin::Pin,

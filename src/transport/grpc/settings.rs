@@ -27,7 +27,7 @@ pub struct GrpcSettings {
     pub idle_timeout: Time,
     /// Maximum number of requests per second of a connection; 0: unlimited.
     pub max_requests_per_second: u32,
-    /// Maximum number of decisions that wait for a shared store at once; 0: bounded by the store's queue.
+    /// Maximum number of decisions that wait for a shared store; 0: bounded by the store's queue.
     pub max_concurrent_requests: usize,
     /// Maximum number of open streams: of checks, of leases and of RLQS together.
     pub max_open_streams: usize,

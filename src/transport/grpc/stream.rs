@@ -20,7 +20,7 @@ use weir_store::Store;
 
 use super::{codec::FRAME_BYTES, deadline::Deadline, messages::Messages, waiting::WaitingAnswers};
 use crate::{
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{
         api::{answer, batch},
         check_service::{CheckService, PendingAnswer},
@@ -33,77 +33,53 @@ use crate::{
 // Few enough that a hundred streams that never pause stay below the bound of the store's queue.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// Answers the messages of a stream.
-pub(super) trait MessageHandler {
-    /// Starts to answer a message.
-    fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut>;
-
-    /// Records that `messages` in a row were answered synchronously, starting at `since`.
-    fn answered(&self, _messages: u32, _since: Instant) {}
-}
-
-impl<F: FnMut(Bytes) -> PendingAnswer<'static, BytesMut>> MessageHandler for F {
-    fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
-        self(message)
-    }
-}
-
-pub(super) struct Checks<S> {
-    // A reference count of its own: all threads share the limiter's.
-    service: Arc<CheckService<S>>,
-    out: BytesMut,
-    /// The permit of the stream.
-    _permit: Permit,
-}
-
-impl<S> Checks<S> {
-    pub(super) fn new(service: CheckService<S>, permit: Permit) -> Self {
-        Self { service: Arc::new(service), out: BytesMut::new(), _permit: permit }
-    }
-}
-
-impl<S: Store> MessageHandler for Checks<S> {
-    fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
-        let Self { service, out, .. } = self;
+/// Returns a function that starts to answer each check of a stream, and holds its permit.
+pub(super) fn checks<S: Store>(
+    service: CheckService<S>,
+    permit: Permit,
+) -> impl FnMut(Bytes) -> PendingAnswer<'static, BytesMut> {
+    // A separate reference count: all threads share the limiter's.
+    let (service, mut out) = (Arc::new(service), BytesMut::new());
+    move |message| {
+        let _ = &permit;
         let handle = service.limiter().policy_guard();
-        match batch::in_place(service, &handle, Ok(&message), Transport::GrpcStream, mem::take(out)) {
+        match batch::in_place(&service, &handle, Ok(&message), CallKind::GrpcStream, mem::take(&mut out)) {
             PendingAnswer::Ready(mut answers) => {
                 let answer = answers.split();
-                *out = answers;
+                out = answers;
                 PendingAnswer::Ready(answer)
             }
-            PendingAnswer::Waiting(answer) => match service.check_permit(&handle, Transport::GrpcStream) {
+            PendingAnswer::Waiting(answer) => match service.check_permit(&handle, CallKind::GrpcStream) {
                 Ok(permit) => {
-                    let (service, since) = (Arc::clone(service), Instant::now());
+                    let (service, since) = (Arc::clone(&service), Instant::now());
                     let timed = move |answer| {
                         drop(permit);
-                        service.timed(Transport::GrpcStream, since);
+                        service.timed(CallKind::GrpcStream, since);
                         answer
                     };
                     PendingAnswer::Waiting(answer.map(timed).boxed())
                 }
                 Err(overload) => {
-                    answer::write_error(overload.into(), out);
+                    answer::write_error(overload.into(), &mut out);
                     PendingAnswer::Ready(out.split())
                 }
             },
         }
     }
-
-    fn answered(&self, messages: u32, since: Instant) {
-        self.service.timed_all(Transport::GrpcStream, since, messages);
-    }
 }
 
-pub(super) struct Answers<M, H: MessageHandler> {
+/// The answers of a stream. `handler` starts to answer a message; `timed` records that so many messages in a row were
+/// answered synchronously, the first of them at this time.
+pub(super) struct Answers<M, H, T: Fn(u32, Instant)> {
     /// `None` once they have ended.
     messages: Option<Messages<M>>,
     handler: H,
+    timed: T,
     /// Empty if none waits.
     in_flight: WaitingAnswers,
     /// The error that the stream ends with, if any.
     error: Option<Status>,
-    /// Ends the stream, whatever is in flight.
+    /// Ends the stream, regardless of checks in flight.
     deadline: Option<BoxFuture<'static, Status>>,
     burst: Option<Burst>,
 }
@@ -117,30 +93,38 @@ struct Burst {
     answer_bytes: usize,
 }
 
-impl<M, H: MessageHandler> Drop for Answers<M, H> {
+impl<M, H, T: Fn(u32, Instant)> Drop for Answers<M, H, T> {
     fn drop(&mut self) {
         self.end_burst();
     }
 }
 
-impl<M, H: MessageHandler> Answers<M, H> {
+impl<M, H, T: Fn(u32, Instant)> Answers<M, H, T> {
     fn end_burst(&mut self) {
         if let Some(Burst { since, messages: messages @ 1.., .. }) = self.burst.take() {
-            self.handler.answered(messages, since);
+            (self.timed)(messages, since);
         }
     }
 }
 
-impl<M, H> Answers<M, H>
+impl<M, H, T> Answers<M, H, T>
 where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    H: MessageHandler,
+    H: FnMut(Bytes) -> PendingAnswer<'static, BytesMut>,
+    T: Fn(u32, Instant),
 {
-    /// Returns the answers to these messages until the `deadline`, each started by the `handler`.
-    pub(super) fn new(messages: Messages<M>, handler: H, connected: Connected, deadline: Option<Deadline>) -> Self {
+    /// Returns the answers to these messages until the `deadline`.
+    pub(super) fn new(
+        messages: Messages<M>,
+        handler: H,
+        timed: T,
+        connected: Connected,
+        deadline: Option<Deadline>,
+    ) -> Self {
         Self {
             messages: Some(messages),
             handler,
+            timed,
             in_flight: WaitingAnswers::new(connected),
             error: None,
             deadline: deadline.map(|deadline| deadline.passed().boxed()),
@@ -161,7 +145,7 @@ where
     fn handle(&mut self, message: Bytes) -> Option<BytesMut> {
         let new = || Burst { since: Instant::now(), messages: 0, answer_bytes: 0 };
         let burst = self.burst.get_or_insert_with(new);
-        let waiting = match self.handler.handle(message) {
+        let waiting = match (self.handler)(message) {
             PendingAnswer::Ready(answer) => {
                 burst.messages += 1;
                 burst.answer_bytes += PREFIX_BYTES + answer.len();
@@ -183,10 +167,11 @@ where
     }
 }
 
-impl<M, H> Stream for Answers<M, H>
+impl<M, H, T> Stream for Answers<M, H, T>
 where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    H: MessageHandler + Unpin,
+    H: FnMut(Bytes) -> PendingAnswer<'static, BytesMut> + Unpin,
+    T: Fn(u32, Instant) + Unpin,
 {
     type Item = Result<BytesMut, Status>;
 

@@ -15,25 +15,26 @@ use weir_server::{Connected, Pace, Permit};
 use weir_store::Store;
 
 use super::{
-    Calls, codec,
+    GrpcPort, codec,
     deadline::Deadline,
     lease,
     messages::Messages,
     quota_stream::QuotaAnswers,
-    stream::{Answers, Checks},
+    stream::{self, Answers},
     termination::{Termination, trailers},
 };
 use crate::{
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{
-        audit::Actor, authentication::ClientName, incomplete_calls::Expected, rlqs::Session, status::Rejected,
+        audit::Actor, authentication::ClientName, check_service::PendingAnswer, incomplete_calls::Expected,
+        rlqs::Session, status::Rejected,
     },
 };
 
-/// Memory that a piece of answers takes besides its bytes until it is sent.
+/// Memory that a piece of answers takes in addition to its bytes until it is sent.
 pub(super) const PIECE_BYTES: usize = 256;
 
-impl<S: Store> Calls<S> {
+impl<S: Store> GrpcPort<S> {
     /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit and its client.
     async fn stream<A>(
         &self,
@@ -49,44 +50,50 @@ impl<S: Store> Calls<S> {
             let termination = Termination::new(self.connected.close.clone(), end, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), termination, pace);
-            let permit = self.port.streams.acquire().map_err(Rejected::from).map_err(Status::from);
+            let permit = self.shared.streams.acquire().map_err(Rejected::from).map_err(Status::from);
             ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, client))))
         });
         let request = self.incomplete_calls.waiting(request, Expected::Stream);
-        let response = codec::streaming(self.port.max_message_bytes).streaming(call, request).await;
+        let response = codec::streaming(self.shared.max_message_bytes).streaming(call, request).await;
         let connected = self.connected.clone();
         response.map(|body| Body::new(body.map_frame(move |frame| counted(frame, &connected))))
     }
 
     pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let answers = |messages: Messages<_>, permit, _| {
-            let checks = Checks::new(self.port.services.checks.clone(), permit);
-            Answers::new(
-                messages.bound_large_messages(self.connected.clone()),
-                checks,
-                self.connected.clone(),
-                deadline,
-            )
-        };
-        self.stream(request, None, answers).await
+        let handler = |permit, _| stream::checks(self.shared.services.checks.clone(), permit);
+        self.stream_answers(request, deadline, handler).await
     }
 
     pub(super) async fn stream_leases(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let handler = |permit, client| {
+            let actor = Actor { transport: CallKind::GrpcLease, ..self.actor(client) };
+            lease::handler(self.shared.services.checks.clone(), actor, permit)
+        };
+        self.stream_answers(request, deadline, handler).await
+    }
+
+    /// Serves a stream whose messages are answered one by one. `handler` makes the function that starts an answer.
+    async fn stream_answers<H>(
+        &self,
+        request: Request<Incoming>,
+        deadline: Option<Deadline>,
+        handler: impl Fn(Permit, Option<ClientName>) -> H + Sync,
+    ) -> Response<Body>
+    where
+        H: FnMut(Bytes) -> PendingAnswer<'static, BytesMut> + Send + Unpin + 'static,
+    {
         let answers = |messages: Messages<_>, permit, client| {
-            let actor = Actor { transport: Transport::GrpcLease, ..self.actor(client) };
-            let handler = lease::handler(self.port.services.checks.clone(), actor, permit);
-            Answers::new(
-                messages.bound_large_messages(self.connected.clone()),
-                handler,
-                self.connected.clone(),
-                deadline,
-            )
+            let (messages, checks) =
+                (messages.bound_large_messages(self.connected.clone()), self.shared.services.checks.clone());
+            // Answers to leases are never synchronous.
+            let timed = move |messages, since| checks.timed_all(CallKind::GrpcStream, since, messages);
+            Answers::new(messages, handler(permit, client), timed, self.connected.clone(), deadline)
         };
         self.stream(request, None, answers).await
     }
 
     pub(super) async fn stream_quotas(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let Some(quotas) = &self.port.quotas else {
+        let Some(quotas) = &self.shared.quotas else {
             self.connected.answered_by_its_head(request);
             return Status::unimplemented("the setting rlqs.domains is empty").into_http();
         };
@@ -107,13 +114,13 @@ impl<S: Store> Calls<S> {
         };
         let termination = Termination::new(self.connected.close.clone(), deadline, None);
         let request = self.incomplete_calls.waiting(request, Expected::Message);
-        self.port.health.watch(request, permit, termination).await
+        self.shared.health.watch(request, permit, termination).await
     }
 }
 
-/// Counts the answers of a stream until the client reads them: HTTP/2 takes as many from each stream as the flow-control
-/// window of its client has room for. If the clients of the port leave too many unread, the trailers in place of the
-/// answers end the stream.
+/// Counts the answers of a stream until the client reads them: HTTP/2 takes as many from each stream as fit into its
+/// client's flow-control window. If the clients of the port leave too many unread, the trailers in place of the answers
+/// end the stream.
 fn counted(frame: Frame<Bytes>, connected: &Connected) -> Frame<Bytes> {
     let Some(bytes) = frame.data_ref() else { return frame };
     match connected.unread(bytes.len() + PIECE_BYTES) {

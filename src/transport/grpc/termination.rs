@@ -73,8 +73,8 @@ pub(super) struct TerminatedBody<B, H = ()> {
 
 /// The side of the call that the body belongs to.
 pub(super) enum Side {
-    /// The client's request, which fails with the status. Reflection reads it on a task of its own, which would keep
-    /// the connection open.
+    /// The client's request, which fails with the status. Reflection reads it on a separate task, which would keep the
+    /// connection open.
     Request,
     /// The server's answer, whose trailers contain the status.
     Answer,

@@ -37,7 +37,7 @@ pub(super) struct WaitingAnswers {
 #[derive(Default)]
 struct Shared {
     waiting: FuturesOrdered<BoxFuture<'static, BytesMut>>,
-    /// Answers to the checks before those, which the task has awaited; or why there was no room for one.
+    /// Answers to earlier checks, which the task has awaited; or the bound that one exceeded.
     unread: VecDeque<Result<(BytesMut, Arc<UnreadAnswer>), Overload>>,
     /// Whether the stream was polled since the task has looked.
     was_polled: bool,
@@ -58,7 +58,7 @@ impl WaitingAnswers {
         self.len == 0
     }
 
-    /// Adds a check, which begins at the next poll.
+    /// Adds a check, which starts at the next poll.
     pub(super) fn push(&mut self, check: BoxFuture<'static, BytesMut>) {
         self.len += 1;
         let (_, began) = self.driver.get_or_insert_with(|| {

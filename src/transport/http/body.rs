@@ -16,7 +16,7 @@ use weir_server::Overload;
 use super::{problem::Problem, site::Sites};
 use crate::transport::status::Rejected;
 
-/// Time limit for receiving a body, as for the message of a gRPC call.
+/// Time limit for receiving a body; the default of `grpc.message_timeout` too.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bounds on draining an unread body before its request is answered: bytes, time, and pause between parts.
 const MAX_DRAINED_BYTES: usize = 4 << 20;

@@ -41,7 +41,7 @@ use super::{
 use crate::{
     limiter::{AllAnswers, Answer, CheckAll, CheckError, Invalid, LevelAnswer, check_all::MAX_TOGETHER},
     proto,
-    telemetry::Transport,
+    telemetry::CallKind,
 };
 use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
 pub use settings::{HttpSettings, UiSettings};
@@ -50,7 +50,7 @@ pub use site::Sites;
 /// The media type of answers.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Maximum number of values in the JSON of a check; twice what a valid one can have.
+/// Maximum number of values in the JSON of a check; twice as many as a valid one can have.
 const MAX_VALUES: usize = 512;
 
 /// Limits the log lines about answers that cannot be written to one a minute.
@@ -124,9 +124,9 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
         Err(invalid) => Err(invalid),
     };
     let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| Ok(api.answer(answer?, summary_only));
-    let pending = api.services.checks.check(&handle, bytes, Transport::Http, encode);
-    let answer = api.services.checks.answer(&handle, pending, Transport::Http).await;
-    api.services.checks.timed(Transport::Http, since);
+    let pending = api.services.checks.check(&handle, bytes, CallKind::Http, encode);
+    let answer = api.services.checks.answer(&handle, pending, CallKind::Http).await;
+    api.services.checks.timed(CallKind::Http, since);
     answer.map_err(Rejected::from)?
 }
 
@@ -140,11 +140,10 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     if checks.len() > MAX_BATCH {
         return Err(Rejected::from(decode::too_many_checks()).into());
     }
-    let started =
-        batch::start_batch(&api.services.checks, checks.len(), checks.into_iter(), Transport::HttpBatch).await;
+    let started = batch::start_batch(&api.services.checks, checks.len(), checks.into_iter(), CallKind::HttpBatch).await;
     drop(text);
     let answers = started.map_err(Rejected::from)?.answers().await;
-    api.services.checks.timed(Transport::HttpBatch, since);
+    api.services.checks.timed(CallKind::HttpBatch, since);
     Ok(response(StatusCode::OK, JSON, &api.json(".weir.v1.CheckBatchResponse", &answers)))
 }
 
@@ -168,8 +167,8 @@ async fn check_all<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -
         Err(invalid) => Err(invalid),
     };
     let encode = |all: &AllAnswers<'_>, summary_only: &[bool]| api.all_answers(all, summary_only);
-    let answer = api.services.checks.check_all(messages, Transport::HttpAll, encode).await;
-    api.services.checks.timed(Transport::HttpAll, since);
+    let answer = api.services.checks.check_all(messages, CallKind::HttpAll, encode).await;
+    api.services.checks.timed(CallKind::HttpAll, since);
     Ok(answer?)
 }
 
@@ -186,7 +185,7 @@ async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request)
     Ok(reservation::reserve(&api.services.checks, message, &actor, encode).await?)
 }
 
-/// Serves a call whose answer has no status and headers of its own.
+/// Serves a call whose answer does not set its own status and headers.
 async fn answer<S: Store>(api: Arc<Api<S>>, call: Call, mut request: Request) -> Result<Response, Problem> {
     let ([message, answer], actor) = (call.messages(), actor(&mut request));
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
@@ -200,11 +199,10 @@ fn actor(request: &mut Request) -> Actor {
     let surface = if request.headers().contains_key(header::ORIGIN) { "explorer" } else { "http" };
     let peer = request.extensions_mut().remove().and_then(|Peer(peer)| peer);
     let client = request.extensions_mut().remove().map(|ClientName(name)| name);
-    Actor { surface, transport: Transport::Http, peer, client }
+    Actor { surface, transport: CallKind::Http, peer, client }
 }
 
-/// A refusal: a problem that also has the members of the answer, so that they are in the same place whatever the
-/// status.
+/// A refusal: a problem that also has the members of the answer, so that they are in the same place for any status.
 #[derive(Serialize)]
 struct Refusal<'a> {
     #[serde(flatten)]
@@ -280,7 +278,7 @@ impl<S: Store> Api<S> {
             quota.into_iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()));
         let until_end = ban.and_then(|ban| ban.ends_after).map(|after| headers::retry_after(after));
         for (name, value) in headers.chain(until_end) {
-            // Names are ASCII, and values contain only what headers may hold.
+            // Names are ASCII, and values contain only characters that headers may hold.
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
             }

@@ -25,7 +25,7 @@ pub struct HttpSettings {
     pub idle_timeout: Time,
     /// Maximum number of requests per second of a connection; 0: unlimited.
     pub max_requests_per_second: u32,
-    /// Maximum number of decisions that wait for a shared store at once; 0: bounded by the store's queue.
+    /// Maximum number of decisions that wait for a shared store; 0: bounded by the store's queue.
     pub max_concurrent_requests: usize,
     /// The style of the rate-limit headers.
     pub headers: HeaderStyle,
@@ -41,7 +41,7 @@ pub struct HttpSettings {
 pub struct UiSettings {
     /// Whether it is enabled.
     pub enabled: bool,
-    /// Host names under which it may be opened over plain HTTP, besides IP addresses and `localhost`.
+    /// Host names under which it may be opened over plain HTTP, in addition to IP addresses and `localhost`.
     pub hosts: Vec<String>,
     /// Maximum number of hot keys that are tracked, and of keys near their limits.
     pub max_hot_keys: usize,

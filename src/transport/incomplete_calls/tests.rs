@@ -178,6 +178,23 @@ async fn unfinished_messages_are_bounded_in_bytes() {
 }
 
 #[tokio::test]
+async fn discarded_bytes_do_not_count() {
+    let (port, connected) = calls();
+    let connection = port.of(connected);
+    let parts = || Coming(vec![Bytes::from(vec![0; MAX_WAITING_BYTES / 2]); 4]);
+    let unread = connection.body(parts(), Expected::Message).discarded();
+    for mut body in [unread, connection.body(parts(), Expected::Discarded)] {
+        let rest = std::mem::take(&mut body.body.0);
+        assert_eq!(poll(&mut body), Poll::Pending);
+        body.body.0 = rest;
+        for _ in 0..4 {
+            assert_eq!(poll(&mut body), Poll::Ready(None));
+        }
+        assert_eq!(end(&mut body).await, Code::DeadlineExceeded);
+    }
+}
+
+#[tokio::test]
 async fn the_largest_message_that_is_allowed_has_room() {
     const MOST: usize = 64 << 20;
     let metrics = ListenerMetrics::new(&Registry::default(), "test");

@@ -146,7 +146,7 @@ impl ConnectionCalls {
             }
         };
         if end.send(status).is_ok() {
-            // A late client may go on, unless the room of its call is needed.
+            // A late client may continue, unless the capacity of its call is needed.
             evicted.cancelled().await;
             sleep(END_TIMEOUT).await;
             self.connected.left_unread().cancel();

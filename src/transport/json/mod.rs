@@ -33,7 +33,7 @@ const WRAPPERS: [&str; 3] = [".google.protobuf.Value", ".google.protobuf.ListVal
 #[error("the descriptors of the messages cannot be read")]
 pub struct Damaged(#[from] DecodeError);
 
-/// Messages and enums by their full names, which begin with a dot.
+/// Messages and enums by their full names, which start with a dot.
 pub struct Schema {
     max_values: usize,
     messages: HashMap<String, Vec<FieldDescriptorProto>>,

@@ -2,7 +2,7 @@
 //!
 //! Each level is renewed periodically: first the demand of its holders, then the part of the rate that this replica
 //! keeps and wants. Over a shared store the rate is divided among the replicas in proportion to their demand. A replica
-//! gives back what it has beyond its share once its holders do not use it any more. In memory it has the whole rate.
+//! returns units beyond its share once its holders do not use them any more. In memory it has the whole rate.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::limiter::{
     quota::{HeldPart, QuotaLevel, WHOLE_DEMAND},
 };
 
-/// Maximum number of renewals in a row, over a shared store and in memory: each grants half of what is free.
+/// Maximum number of renewals in a row, over a shared store and in memory: each grants half of the free units.
 const MAX_IN_A_ROW: (usize, usize) = (10, 40);
 /// A part below 1/`WORTH` of the rate is not worth another renewal.
 const WORTH: u64 = 256;
-/// A replica gives back when it has more than 1/`BEYOND` of the rate beyond its share.
+/// A replica returns units when it has more than 1/`BEYOND` of the rate beyond its share.
 const BEYOND: u64 = 32;
 /// Minimum and maximum time between two renewals of a level; in between, `RENEW_EVERY_FOR_EACH` times the number of
 /// levels.
@@ -56,8 +56,8 @@ struct StoreHold {
     units: u64,
     /// Time until which they are certainly held.
     until: Micros,
-    /// Upper bound on the target, and its end: the store has lost the hold, and perhaps those of other replicas, whose
-    /// holders still use them.
+    /// Upper bound on the target, and its end: the store has lost the hold, and perhaps other replicas', whose holders
+    /// still use them.
     most: (u64, Micros),
 }
 
@@ -105,7 +105,7 @@ pub(super) fn hold_ttl(timing: &QuotaTiming) -> Micros {
 }
 
 impl HeldLevel {
-    /// Returns a level without held units, due at once. `number` is unique among the levels of this owner.
+    /// Returns a level without held units, due immediately. `number` is unique among the levels of this owner.
     pub fn new(
         id: LevelId,
         level: Arc<QuotaLevel>,
@@ -217,11 +217,11 @@ impl Renewing {
         self.demand.granted(&renewal, &grant, sent);
         let all = QuotaLevel::demand_of_all(grant.free).max(own).max(1);
         let share = (u128::from(rate) * u128::from(own) / u128::from(all)) as u64;
-        // Holders that came back get what is free, before others shrink for them.
+        // Holders that returned get the free units, before others shrink for them.
         Ok((share + self.load.returning).min(rate))
     }
 
-    /// Gives all units back to the store: the demand at once, the rate after `ttl`.
+    /// Returns all units to the store: the demand immediately, the rate after `ttl`.
     pub async fn give_back<S: Store>(mut self, limiter: &Limiter<S>, ttl: Micros) {
         let demand = self.demand.renewal(0, 0, 1);
         let rate = if ttl > 0 { self.rate.renewal(self.rate.units, 0, ttl) } else { self.rate.renewal(0, 0, 1) };

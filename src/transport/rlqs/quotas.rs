@@ -42,7 +42,7 @@ const MAX_RENEWING: usize = 64;
 /// TTL of the last assignments of streams that are ended. It lasts until their Envoys report to another replica, which
 /// they do every five seconds.
 pub const FINAL_TTL_SECONDS: u64 = 7;
-/// Time limit for giving everything back.
+/// Time limit for returning all units.
 const GIVING_BACK: Duration = Duration::from_secs(2);
 
 /// Divides the limits of some domains among the Envoys that report.
@@ -115,22 +115,23 @@ impl<S: Store> Quotas<S> {
         self.state.lock()
     }
 
-    /// Records a stream's report of a bucket, and appends the assignment to send at once, if any.
-    pub fn report(&self, stream: u64, domain: usize, report: &wire::Report<'_>, out: &mut bytes::BytesMut) {
-        self.metrics.used(domain, &report.usage);
+    /// Records a stream's report of a bucket, and appends the assignment to send immediately, if any.
+    pub fn report(&self, stream: u64, domain: usize, report: &wire::Report, out: &mut bytes::BytesMut) {
+        let usage = report.usage();
+        self.metrics.used(domain, &usage);
         let now = self.now();
         let mut state = self.lock();
         // Under one lock: a new bucket without streams would be swept before it has the report.
-        let found = state.find(domain, report.bucket);
-        let Some(number) = found.or_else(|| self.add(&mut state, domain, report.bucket)) else { return };
-        match state.report(stream, number, &report.usage, now) {
+        let found = state.find(domain, &report.bucket);
+        let Some(number) = found.or_else(|| self.add(&mut state, domain, &report.bucket)) else { return };
+        match state.report(stream, number, &usage, now) {
             Ok(Some(action)) => wire::put_action(state.id(number), action, self.ttl_seconds(), out),
             Ok(None) => self.joined.notify_one(),
             Err(Full) => self.full(),
         }
     }
 
-    /// Counts a bucket or a holder that was rejected for lack of room.
+    /// Counts a bucket or a holder that was rejected for lack of capacity.
     fn full(&self) {
         self.metrics.full.increment(1);
         if self.warnings.allows(StdInstant::now()) {
@@ -157,7 +158,7 @@ impl<S: Store> Quotas<S> {
         state.add(domain, id.into(), path, self.now()).inspect_err(|Full| self.full()).ok()
     }
 
-    /// Returns the limits of a bucket; `None` while there is no policy.
+    /// Returns the limits of a bucket; `None` without a policy.
     fn path(&self, domain: usize, entries: &std::collections::BTreeMap<String, String>) -> Option<QuotaPath> {
         if self.mode.is_shadow {
             return Some(QuotaPath::default());
@@ -166,7 +167,7 @@ impl<S: Store> Quotas<S> {
         let entries = keys.iter().filter_map(|key| Some((key.clone(), entries.get(key)?.clone()))).collect();
         let handle = self.limiter.policy();
         if handle.policy.is_awaited() {
-            // Which domains there are is unknown: an Envoy keeps its assignment, or does what it does without one.
+            // The domains are unknown: an Envoy keeps its assignment, or uses its default without one.
             return None;
         }
         self.limiter.quota_path(&handle, domain, entries)
@@ -283,8 +284,8 @@ impl<S: Store> Quotas<S> {
         renewed.is_lost
     }
 
-    /// Gives everything back after the streams have ended. The store holds it for [`FINAL_TTL_SECONDS`] more, since
-    /// their Envoys still use it.
+    /// Returns all units after the streams have ended. The store holds them for [`FINAL_TTL_SECONDS`] more, since their
+    /// Envoys still use them.
     pub async fn finish(&self) {
         let levels: Vec<Renewing> = {
             let mut state = self.lock();

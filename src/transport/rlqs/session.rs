@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc, task::Waker};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
+use prost::Message;
 use tonic::Status;
 use weir_core::domain::{Micros, time::SECOND};
 use weir_store::Store;
@@ -82,7 +83,7 @@ impl<S: Store> Session<S> {
                 self.reports = None;
                 break;
             };
-            let Some(report) = Report::read(&report) else {
+            let Ok(report) = Report::decode(report) else {
                 self.quotas.unreadable();
                 return Err(Status::invalid_argument("bucket_quota_usages: one cannot be read"));
             };

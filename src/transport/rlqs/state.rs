@@ -19,7 +19,7 @@ use crate::limiter::quota::{QuotaLevel, QuotaPath};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// Maximum number of holders, as a multiple of that of buckets. Each stream that reports a bucket is one.
+/// Maximum number of holders, as a multiple of the maximum number of buckets. Each stream that reports a bucket is one.
 pub const HOLDERS_OF_A_BUCKET: usize = 10;
 
 /// The error when there are too many buckets or holders.
@@ -255,7 +255,7 @@ impl QuotaState {
         true
     }
 
-    /// Records a stream's report of a bucket. Returns the assignment to send at once, if any.
+    /// Records a stream's report of a bucket. Returns the assignment to send immediately, if any.
     ///
     /// # Errors
     /// [`Full`] if the stream is a new holder, and there are too many.
@@ -331,7 +331,7 @@ impl QuotaState {
         self.buckets.get(&number).map_or(&[], |bucket| &bucket.id)
     }
 
-    /// Divides what is due, and marks changed assignments to be sent.
+    /// Divides the due levels, and marks changed assignments to be sent.
     pub fn tick(&mut self, now: Micros) {
         let mut changes = std::mem::take(&mut self.changes);
         self.divider.tick(now, &mut changes);

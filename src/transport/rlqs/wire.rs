@@ -30,17 +30,8 @@ mod field {
     /// In a message of reports.
     pub(super) const DOMAIN: u32 = 1;
     pub(super) const USAGES: u32 = 2;
-    /// In one report, and in an answer to it.
+    /// In an answer to a report.
     pub(super) const BUCKET_ID: u32 = 1;
-    pub(super) const ELAPSED: u32 = 2;
-    pub(super) const ALLOWED: u32 = 3;
-    pub(super) const DENIED: u32 = 4;
-    /// In a bucket's id, and in its entries.
-    pub(super) const ENTRIES: u32 = 1;
-    pub(super) const KEY: u32 = 1;
-    pub(super) const VALUE: u32 = 2;
-    /// In a duration.
-    pub(super) const SECONDS: u32 = 1;
     /// In answers.
     pub(super) const ACTION: u32 = 1;
 }
@@ -55,12 +46,32 @@ const MICROS: u64 = 1_000_000;
 pub struct Reports(Bytes);
 
 /// The usage of one bucket.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Report<'a> {
+#[derive(Clone, PartialEq, Message)]
+pub struct Report {
     /// The bucket's id, as received.
-    pub bucket: &'a [u8],
-    /// The hits.
-    pub usage: Usage,
+    #[prost(bytes = "bytes", tag = "1")]
+    pub bucket: Bytes,
+    #[prost(message, optional, tag = "2")]
+    elapsed: Option<Duration>,
+    #[prost(uint64, tag = "3")]
+    allowed: u64,
+    #[prost(uint64, tag = "4")]
+    denied: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct BucketId {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<Entry>,
+}
+
+/// An entry of a bucket's id, whose texts may not be UTF-8: a header may contain any bytes.
+#[derive(Clone, PartialEq, Message)]
+struct Entry {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
 }
 
 /// The assignment of a bucket.
@@ -108,7 +119,7 @@ pub fn read(message: Bytes) -> Option<(String, Reports)> {
 }
 
 impl Iterator for Reports {
-    /// Decoded by [`Report::read`].
+    /// An encoded [`Report`].
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -123,35 +134,14 @@ impl Iterator for Reports {
     }
 }
 
-impl<'a> Report<'a> {
-    /// Decodes one report; `None` if it is malformed.
-    pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        let mut report = Self { bucket: &[], usage: Usage::default() };
-        for field in Fields::new(bytes) {
-            match field? {
-                (field::BUCKET_ID, Value::Bytes(id)) => report.bucket = id,
-                (field::ELAPSED, Value::Bytes(duration)) => report.usage.elapsed = whole_seconds(duration)?,
-                (field::ALLOWED, Value::Varint(hits)) => report.usage.allowed = hits,
-                (field::DENIED, Value::Varint(hits)) => report.usage.denied = hits,
-                _ => {}
-            }
-        }
+impl Report {
+    /// Returns the hits.
+    pub fn usage(&self) -> Usage {
         // Clamped, so that sums do not overflow.
-        for hits in [&mut report.usage.allowed, &mut report.usage.denied] {
-            *hits = (*hits).min(u64::from(u32::MAX));
-        }
-        Some(report)
+        let [allowed, denied, seconds] = [self.allowed, self.denied, self.elapsed.unwrap_or_default().seconds as u64]
+            .map(|it| it.min(u32::MAX.into()));
+        Usage { allowed, denied, elapsed: (seconds * MICROS) as Micros }
     }
-}
-
-fn whole_seconds(duration: &[u8]) -> Option<Micros> {
-    let mut seconds = 0;
-    for field in Fields::new(duration) {
-        if let (field::SECONDS, Value::Varint(number)) = field? {
-            seconds = number.min(u64::from(u32::MAX));
-        }
-    }
-    Some((seconds * MICROS) as Micros)
 }
 
 /// Decodes the entries of a bucket's id; `None` if it is malformed or too large.
@@ -159,35 +149,17 @@ pub fn entries(id: &[u8]) -> Option<BTreeMap<String, String>> {
     if id.len() > MAX_ID_BYTES {
         return None;
     }
-    let mut entries = BTreeMap::new();
-    for field in Fields::new(id) {
-        let (field::ENTRIES, Value::Bytes(entry)) = field? else { continue };
-        let (mut key, mut value) = (String::new(), String::new());
-        for field in Fields::new(entry) {
-            match field? {
-                (field::KEY, Value::Bytes(text)) => key = String::from_utf8_lossy(text).into_owned(),
-                (field::VALUE, Value::Bytes(text)) => value = String::from_utf8_lossy(text).into_owned(),
-                _ => {}
-            }
-        }
-        entries.insert(key, value);
-        if entries.len() > MAX_ENTRIES {
-            return None;
-        }
-    }
-    Some(entries)
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let entries = BucketId::decode(id).ok()?.entries.into_iter();
+    let entries: BTreeMap<_, _> = entries.map(|Entry { key, value }| (text(key), text(value))).collect();
+    (entries.len() <= MAX_ENTRIES).then_some(entries)
 }
 
-/// Encodes a bucket's id with its entries sorted by key: one id for each bucket, whatever the order in Envoy's map.
+/// Encodes a bucket's id with its entries sorted by key: one id for each bucket, regardless of the order in Envoy's
+/// map.
 pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
-    let (mut id, mut one) = (Vec::new(), Vec::new());
-    for (key, value) in entries {
-        one.clear();
-        put_bytes(field::KEY, key.as_bytes(), &mut one);
-        put_bytes(field::VALUE, value.as_bytes(), &mut one);
-        put_bytes(field::ENTRIES, &one, &mut id);
-    }
-    id
+    let entry = |(key, value): (&String, &String)| Entry { key: key.as_bytes().into(), value: value.as_bytes().into() };
+    BucketId { entries: entries.iter().map(entry).collect() }.encode_to_vec()
 }
 
 /// Appends the assignment of a bucket, with this TTL.
@@ -215,7 +187,7 @@ pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut Byt
     encode_key(field::ACTION, WireType::LengthDelimited, out);
     encode_varint((id_bytes + action.encoded_len()) as u64, out);
     put_bytes(field::BUCKET_ID, bucket, out);
-    // It fails only without room, and the buffer grows.
+    // It fails only without capacity, and the buffer grows.
     let _ = action.encode(out);
 }
 
@@ -254,12 +226,14 @@ mod tests {
         let (domain, reports) = read(Bytes::from(message.encode_to_vec())).unwrap();
         let usages: Vec<Bytes> = reports.collect();
         assert_eq!((&*domain, usages.len()), ("api", 2));
-        let report = Report::read(&usages[1]).unwrap();
-        assert_eq!(report.usage, Usage { allowed: 7, denied: u32::MAX.into(), elapsed: 5_000_000 });
-        let entries = entries(report.bucket).unwrap();
+        let report = Report::decode(usages[1].clone()).unwrap();
+        assert_eq!(report.usage(), Usage { allowed: 7, denied: u32::MAX.into(), elapsed: 5_000_000 });
+        let entries = entries(&report.bucket).unwrap();
         assert_eq!(entries, id.bucket.clone().into_iter().collect());
         assert_eq!(BucketId::decode(&id_of(&entries)[..]).unwrap(), id);
-        assert!(read(Bytes::from_static(b"\x0a\xff")).is_none() && Report::read(b"\x12").is_none());
+        let header = super::entries(b"\x0a\x06\x0a\x01k\x12\x01\xff").unwrap();
+        assert_eq!(header, BTreeMap::from([("k".to_owned(), "\u{fffd}".to_owned())]), "not UTF-8");
+        assert!(read(Bytes::from_static(b"\x0a\xff")).is_none() && Report::decode(&b"\x12"[..]).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Envoy's rate-limit service: `envoy.service.ratelimit.v3.RateLimitService`.
 //!
-//! [`wire`] decodes a request, whatever its descriptors contain. [`encode`] builds the answer from the statuses, with
+//! [`wire`] decodes a request with any descriptors. [`encode`] builds the answer from the statuses, with
 //! [`added_headers`] and [`metadata`] if the settings enable them. [`service`] is the call, and [`json`] the same call
 //! over HTTP.
 

@@ -9,7 +9,7 @@ use weir_telemetry::request::{self, OTHER, Outcome};
 use super::{encode, pb::RateLimitResponse, settings::EnvoySettings, wire::RateLimitRequest};
 use crate::{
     limiter::{CheckError, DescriptorAnswers, DescriptorsRequest, Invalid},
-    telemetry::Transport,
+    telemetry::CallKind,
     transport::{check_service::CheckService, status::Rejected},
 };
 
@@ -33,24 +33,20 @@ impl<S: Store> Rls<S> {
     pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let since = Instant::now();
         let answer = self.decide(request).await;
-        self.service.timed(Transport::Envoy, since);
+        self.service.timed(CallKind::Envoy, since);
         answer
     }
 
     /// Counts a request that cannot be decoded.
     pub fn unreadable(&self) {
-        self.service.limiter().policy().counters.check(None, Transport::Envoy, Outcome::Error);
-        self.summarize(None, None, Outcome::Error, false);
+        self.service.failed(&self.service.limiter().policy(), None, CallKind::Envoy);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let handle = self.service.limiter().policy();
         let domain = handle.policy.domain(&request.query.domain);
-        let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| domain_label(&domain.name)));
-        let count = |outcome| handle.counters.check(index, Transport::Envoy, outcome);
         let failed = |rejected: Rejected| {
-            count(Outcome::Error);
-            self.summarize(name, None, Outcome::Error, false);
+            self.service.failed(&handle, domain, CallKind::Envoy);
             rejected
         };
         check(&request.query).map_err(|error| failed(error.into()))?;
@@ -61,30 +57,18 @@ impl<S: Store> Rls<S> {
         let pending = self.service.limiter().check_descriptors(&handle, &resolved);
         let statuses = self.service.outcome(&handle, pending).await.map_err(failed)?;
         let answer = encode::response(request, &statuses, &self.settings);
-        let allowed = statuses.allowed();
-        let outcome = if allowed { Outcome::Allowed } else { Outcome::Limited };
-        count(outcome);
-        self.summarize(name, Some(&statuses), outcome, statuses.degraded);
-        Ok(answer)
-    }
-
-    /// Records the result in the request summary.
-    #[inline]
-    fn summarize(
-        &self,
-        domain: Option<&str>,
-        statuses: Option<&DescriptorAnswers<'_>>,
-        outcome: Outcome,
-        degraded: bool,
-    ) {
+        let outcome = if statuses.allowed() { Outcome::Allowed } else { Outcome::Limited };
+        handle.counters.check(domain.map(|domain| domain.index), CallKind::Envoy, outcome);
         if self.service.is_observed {
-            let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
-            request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
+            let (name, limit) = (domain.map(|domain| domain_label(&domain.name)), deciding(&statuses, outcome));
+            request::summarize(|summary| summary.check(name, limit, outcome, statuses.degraded));
         }
+        Ok(answer)
     }
 }
 
-/// Returns the limit that decided: that of the first descriptor that is over, else of the only one that has a limit.
+/// Returns the limit that decided: the limit of the first descriptor that is over, else of the only one that has a
+/// limit.
 fn deciding<'s>(statuses: &'s DescriptorAnswers<'_>, outcome: Outcome) -> Option<&'s str> {
     let mut found = statuses.statuses.iter().filter(|status| match outcome {
         Outcome::Limited => status.over,

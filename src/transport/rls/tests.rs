@@ -13,7 +13,7 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// A limiter with a policy file of descriptors, and counters of its own.
+/// A limiter with a policy file of descriptors, and its own counters.
 pub struct Scene(Limiter<MemoryStore<Arc<ManualClock>>>);
 
 impl Scene {

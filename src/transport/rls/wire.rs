@@ -33,11 +33,11 @@ mod field {
 /// A decoded request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitRequest {
-    /// The descriptors. Those without hits of their own have the request's.
+    /// The descriptors. Those without their own hits have the request's.
     pub query: DescriptorsRequest,
     /// Its `hits_addend`; 0 if absent.
     pub hits_addend: u32,
-    /// Whether each descriptor has hits of its own.
+    /// Whether each descriptor has its own hits.
     pub own_hits: Vec<bool>,
 }
 

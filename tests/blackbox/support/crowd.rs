@@ -81,8 +81,8 @@ fn now() -> Micros {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_micros() as Micros
 }
 
-/// Finds parameters of an algorithm, a scaled example, with a limit of `units` at once, none of which refills within an
-/// hour, and whose refusals are not charged.
+/// Finds parameters of an algorithm, a scaled example, with a limit of `units` in one burst, none of which refills
+/// within an hour, and whose refusals are not charged.
 fn lasting(algorithm: &Entry, units: u64) -> Params {
     let now = now();
     let input = |now, cost| StepInput { now, cost, max_wait: Some(0), phase: 0 };

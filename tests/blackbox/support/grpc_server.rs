@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tower::Service;
 
-/// A server on a thread of its own, stopped with its connections on drop.
+/// A server on a separate thread, stopped with its connections on drop.
 pub struct GrpcServer {
     /// The listen address.
     pub address: String,

@@ -155,7 +155,7 @@ impl Client {
     }
 }
 
-/// Gets a path from `host:port` or `unix:PATH` over a connection of its own: status and body.
+/// Gets a path from `host:port` or `unix:PATH` over a separate connection: status and body.
 pub fn get(address: &str, path: &str) -> io::Result<(u16, String)> {
     let answer = Client::connect(address)?.ask(&format!("GET {path}"), &[("connection", "close")], b"")?;
     Ok((answer.status, answer.body))

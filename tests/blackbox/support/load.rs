@@ -1,4 +1,4 @@
-//! The load generator, a program of its own.
+//! The load generator, a separate program.
 
 use std::{
     env,
@@ -8,7 +8,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// The path of the program, beside the service. Cargo builds it for these tests only if all packages are tested, so it
+/// The path of the program, next to the service. Cargo builds it for these tests only if all packages are tested, so it
 /// is built here.
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let service = Path::new(env!("CARGO_BIN_EXE_weir"));

@@ -67,7 +67,7 @@ impl Leaf {
         Self { params }
     }
 
-    /// Makes a certificate like that of `openssl req -x509`: self-signed, and a CA (CA:TRUE).
+    /// Makes a certificate as `openssl req -x509` does: self-signed, and a CA (CA:TRUE).
     pub fn self_signed(mut self) -> Pair {
         self.params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
@@ -82,7 +82,7 @@ impl Leaf {
         self
     }
 
-    /// Makes it expire at the beginning of this year.
+    /// Makes it expire at the start of this year.
     pub fn until(mut self, year: i32) -> Self {
         self.params.not_after = date_time_ymd(year, 1, 1);
         self

@@ -136,7 +136,7 @@ impl Raw {
         self.frame(DATA, 0, 1, &framed(message))
     }
 
-    /// Sends a message `count` times on stream 1, each in a frame of its own, all in one write.
+    /// Sends a message `count` times on stream 1, each in a separate frame, all in one write.
     pub fn messages(&mut self, message: &impl prost::Message, count: usize) -> io::Result<()> {
         let mut frame = Vec::new();
         put_frame(&mut frame, DATA, 0, 1, &framed(message));
@@ -168,7 +168,7 @@ impl Raw {
         self.frame(PING, ACK, 0, &[7; 8])
     }
 
-    /// Sends the beginning of a frame, but not the rest of its length.
+    /// Sends the start of a frame, but not the rest of its length.
     pub fn half_a_frame(&mut self) -> io::Result<()> {
         self.write(&[0, 1, 0, DATA, 0, 0, 0, 0, 1, 0, 0])
     }
@@ -186,7 +186,7 @@ impl Raw {
         self.stream.shutdown(std::net::Shutdown::Write)
     }
 
-    /// Opens this many calls and resets each at once, all in one write (rapid reset).
+    /// Opens this many calls and resets each immediately, all in one write (rapid reset).
     pub fn take_back(&mut self, path: &str, count: u32) -> io::Result<()> {
         // POST and http by their indexes in the static table, then path and content type as literals.
         let mut block = vec![0x83, 0x86];

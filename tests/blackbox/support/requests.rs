@@ -1,4 +1,4 @@
-//! Builders of requests, and what is common to sending them.
+//! Builders of requests, and helpers for sending them.
 
 use futures_util::{Stream, stream};
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ pub fn peek<S: ToString>(key: &[S]) -> CheckRequest {
     CheckRequest { cost: Some(0), ..check(key) }
 }
 
-/// Makes a reset of a key in the default domain, with what is below it or without.
+/// Makes a reset of a key in the default domain, with the keys below it or without.
 pub fn reset<S: ToString>(key: &[S], subtree: bool) -> ResetRequest {
     ResetRequest { key: key.iter().map(ToString::to_string).collect(), subtree, ..Default::default() }
 }
@@ -34,7 +34,7 @@ pub fn limit(algorithm: Algorithm) -> Limit {
     Limit { algorithm: Some(algorithm), ..Default::default() }
 }
 
-/// Makes a limit of `burst` + 1 units at once, then `count` in `seconds`.
+/// Makes a limit of a burst of `burst` + 1 units, then `count` in `seconds`.
 pub fn gcra(burst: u64, count: u64, seconds: i64) -> Limit {
     limit(Algorithm::Gcra(Gcra { burst, count, period: Some(seconds_long(seconds)) }))
 }
@@ -85,7 +85,7 @@ pub fn was_never_sent(status: &Status) -> bool {
     })
 }
 
-/// Returns what all pages contain. `page` returns one page and the cursor of the next one.
+/// Returns the contents of all pages. `page` returns one page and the cursor of the next one.
 pub async fn all_pages<T>(mut page: impl AsyncFnMut(String) -> (Vec<T>, String)) -> Vec<T> {
     let (mut all, mut cursor) = (Vec::new(), String::new());
     loop {

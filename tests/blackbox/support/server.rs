@@ -1,4 +1,4 @@
-//! A running service with a directory of its own.
+//! A running service with its own directory.
 
 use std::{
     fs,
@@ -258,12 +258,12 @@ impl Server {
         first.unwrap_or_else(|| panic!("no `{message}` in the log: {:#?}", self.log()))
     }
 
-    /// Returns a client with a connection of its own.
+    /// Returns a client with a separate connection.
     pub async fn client(&self) -> RateLimiterClient<Channel> {
         RateLimiterClient::new(self.channel().await)
     }
 
-    /// Sends a check over a connection of its own.
+    /// Sends a check over a separate connection.
     pub async fn check(&self, request: CheckRequest) -> CheckResponse {
         self.client().await.check(request).await.expect("an answer").into_inner()
     }
@@ -279,7 +279,7 @@ impl Server {
         http::get(&self.http, path).expect("it answers")
     }
 
-    /// Sends JSON over a connection of its own, with this bearer token or without one.
+    /// Sends JSON over a separate connection, with this bearer token or without one.
     pub fn ask(&self, request: &str, token: Option<&str>, body: &Value) -> http::Answer {
         let authorization = token.map(|token| format!("Bearer {token}"));
         let mut headers = vec![("content-type", "application/json")];
@@ -359,7 +359,7 @@ impl Server {
     }
 
     /// Waits for the process to end, and returns its exit code. It blocks: the service waits for open connections, and
-    /// those of the caller's own runtime close only if it has another thread.
+    /// connections of the caller's own runtime close only if it has another thread.
     pub fn wait_for_end(&mut self) -> i32 {
         let status = eventually("the service ends", || self.child.try_wait().expect("its state"));
         status.code().unwrap_or_else(|| panic!("a signal ended it: {status}"))

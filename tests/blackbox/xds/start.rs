@@ -1,4 +1,4 @@
-//! Starts of a service whose policy comes from a control plane: with a policy that was kept, and without one.
+//! Starts of a service whose policy comes from a control plane: with a saved policy, and without one.
 
 use std::fs;
 
@@ -55,7 +55,7 @@ async fn a_file_that_hangs_holds_up_no_policy() {
     for start in ["wait", "ready"] {
         let kept = Folder::new();
         let path = kept.path("last");
-        // The file is first written beside its target. Opening a FIFO for writing blocks until there is a reader.
+        // The file is first written next to its target. Opening a FIFO for writing blocks until there is a reader.
         let hanging = kept.path("last.tmp");
         mknodat(CWD, &hanging, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         let plane = ControlPlane::start();

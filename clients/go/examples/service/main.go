@@ -51,7 +51,7 @@ func connect() (*weir.Client, error) {
 	return weir.New(cmp.Or(os.Getenv("WEIR_ADDR"), "127.0.0.1:8081"), options...)
 }
 
-// Take the user from what your authentication has found, never from a header that the client sets, as here.
+// Take the user from your authentication, never from a header that the client sets, as here.
 func userAnd(route string) weirhttp.KeyFunc {
 	return weirhttp.Path(weirhttp.Text("user"), user, weirhttp.Text(route))
 }

@@ -1,4 +1,4 @@
-// Command slots has a function of which only so many run at the same time: a slot is held around it, and extended while it runs.
+// Command slots bounds the concurrent runs of a function: a slot is held around it, and extended while it runs.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command tokens has a cost that is known afterwards: it reserves an estimate for a call of a language model, and settles by what that used.
+// Command tokens has a cost that is known afterwards: it reserves an estimate for a call of a language model, and settles the units used.
 package main
 
 import (

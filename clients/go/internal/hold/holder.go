@@ -10,8 +10,9 @@ type holder struct {
 	number   int64
 	sequence int64
 	pending  *pending
-	// The last request was lost, and the service may have carried it out.
-	unsettled bool
+	// Until then the service may hold units that are neither in the balance nor spent: taken back, or granted by a request that was lost. The
+	// next request that is answered returns them.
+	unsettledUntil int64
 	// All units that were ever put into the balance and not taken back unspent. Those that are not in the balance are spent.
 	taken  int64
 	demand demand
@@ -23,8 +24,11 @@ type holder struct {
 
 // pending is a request in flight.
 type pending struct {
-	sequence, spent, want, cost, sent int64
+	sequence, spent, kept, want, cost, sent int64
 }
+
+// onlyReturns reports whether the client holds no units once the request is carried out.
+func (p *pending) onlyReturns() bool { return p.kept == 0 && p.want == 0 }
 
 func newHolder(number int64, terms Terms, now int64) holder {
 	return holder{number: number, terms: terms, demand: demand{at: now}}
@@ -62,7 +66,7 @@ func (h *holder) short(b *Balance, cost, now int64) (Outcome, int64, Request) {
 		return Check, 0, Request{}
 	}
 	// The request may need the units held, so all of them are returned with it.
-	h.taken -= b.empty()
+	h.takeBack(b.empty(), now)
 	return Ask, 0, h.request(b, 0, want, cost, now)
 }
 
@@ -72,19 +76,18 @@ func (h *holder) low(b *Balance, now int64) (Request, bool) {
 	}
 	h.count(b, 0, now)
 	if b.over(now) {
-		h.taken -= b.empty()
+		h.takeBack(b.empty(), now)
 	}
 	target := h.demand.within(h.horizon())
-	units := b.Units()
 	switch {
 	case target < 2:
 		// Fewer than two units are not worth a lease.
-		h.taken -= b.takeAbove(0)
-	case units > 2*target:
+		h.takeBack(b.empty(), now)
+	case b.Units() > 2*target:
 		// Return the surplus, for other clients.
-		h.taken -= b.takeAbove(target)
+		h.takeBack(b.takeAbove(target), now)
 	}
-	if target < 2 && units == 0 {
+	if target < 2 && now >= h.unsettledUntil {
 		b.unwatch()
 		return Request{}, false
 	}
@@ -97,9 +100,8 @@ func (h *holder) low(b *Balance, now int64) (Request, bool) {
 
 func (h *holder) close(b *Balance, now int64) (Request, bool) {
 	b.unwatch()
-	units := b.empty()
-	h.taken -= units
-	if units == 0 && h.pending == nil && !h.unsettled {
+	h.takeBack(b.empty(), now)
+	if h.pending == nil && now >= h.unsettledUntil {
 		return Request{}, false
 	}
 	return h.request(b, 0, 0, 0, now), true
@@ -110,7 +112,7 @@ func (h *holder) answered(b *Balance, answer *Answer, now int64) {
 	if p == nil || p.sequence != answer.Sequence {
 		return
 	}
-	h.pending = nil
+	h.pending, h.unsettledUntil = nil, 0
 	if !grant.IsKept {
 		// The kept units are burnt, and whatever was spent of them since is charged.
 		b.empty()
@@ -118,9 +120,8 @@ func (h *holder) answered(b *Balance, answer *Answer, now int64) {
 		h.taken = p.spent
 	}
 	if grant.Recalled {
-		h.taken -= b.empty()
+		h.takeBack(b.empty(), now)
 	}
-	h.unsettled = false
 	h.taken += grant.Units
 	usable := h.usable()
 	b.fill(grant.Units, p.sent+usable)
@@ -149,31 +150,51 @@ func (h *holder) refuse(cost, until int64) {
 
 func (h *holder) lost(b *Balance, sequence int64) {
 	if p := h.pending; p != nil && p.sequence == sequence {
-		h.pending, h.unsettled = nil, true
+		h.giveUp()
 		// Back off: a service that cannot be reached fails each request at once.
-		b.watch(0, p.sent+h.terms.HoldOff)
+		delay := h.terms.HoldOff
+		if p.onlyReturns() {
+			delay = h.terms.TTL / 4
+		}
+		b.watch(0, p.sent+delay)
 	}
 }
 
 func (h *holder) idle(b *Balance, now int64) bool {
 	h.count(b, 0, now)
-	return !h.waits(b, now) && b.Units() == 0 && h.demand.within(h.horizon()) == 0
+	return !h.waits(b, now) && b.Units() == 0 && now >= h.unsettledUntil && h.demand.within(h.horizon()) == 0
 }
 
 // waits reports whether a request is pending. It is given up after the TTL, when its units could not be spent any more.
 func (h *holder) waits(b *Balance, now int64) bool {
 	if h.pending != nil && now >= h.pending.sent+h.terms.TTL {
-		h.pending = nil
+		h.giveUp()
 		b.watch(0, 0)
 	}
 	return h.pending != nil
+}
+
+// giveUp ends the pending request without an answer. The service may have carried it out until now, except that one which only returns
+// units leaves none.
+func (h *holder) giveUp() {
+	if !h.pending.onlyReturns() {
+		h.unsettledUntil = max(h.unsettledUntil, h.pending.sent+2*h.terms.TTL)
+	}
+	h.pending = nil
+}
+
+func (h *holder) takeBack(units, now int64) {
+	if units > 0 {
+		h.taken -= units
+		h.unsettledUntil = max(h.unsettledUntil, now+h.terms.TTL)
+	}
 }
 
 func (h *holder) request(b *Balance, kept, want, cost, now int64) Request {
 	b.unwatch()
 	h.sequence++
 	spent := h.taken - kept
-	h.pending = &pending{sequence: h.sequence, spent: spent, want: want, cost: cost, sent: now}
+	h.pending = &pending{sequence: h.sequence, spent: spent, kept: kept, want: want, cost: cost, sent: now}
 	return Request{
 		Lease: h.number, Sequence: h.sequence, Spent: spent, Kept: kept, Want: want, Generation: h.terms.Generation, Cost: cost,
 	}

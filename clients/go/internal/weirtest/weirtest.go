@@ -165,7 +165,7 @@ func (s *Server) follow(output io.Reader, serving chan struct{}) {
 	close(s.exited)
 }
 
-// Enforce replaces the policy file, which the service reloads by itself.
+// Enforce replaces the policy file, which the service reloads automatically.
 func (s *Server) Enforce(t testing.TB, policy string) {
 	t.Helper()
 	if err := os.WriteFile(s.limits, []byte(policy), 0o600); err != nil {

@@ -62,8 +62,11 @@ export class Holder {
   readonly #usableUs: number;
   #sequence = 0;
   #pending: { renewal: Renewal; sentUs: number } | null = null;
-  /** The last request was lost, and the service may have carried it out. */
-  #isUnsettled = false;
+  /**
+   * Until then the service may hold units that are neither in the balance nor spent: taken back, or granted by a request that was lost.
+   * The next request that is answered returns them.
+   */
+  #unsettledUntilUs = -Infinity;
   /** Units ever put into the balance, less those taken back unspent. */
   #taken = 0;
   /** Spent units that `#rate` includes. */
@@ -104,7 +107,7 @@ export class Holder {
     const want = this.#demand();
     if (isPending || (want < 2 && this.#balance.units === 0)) return { do: "check" };
     // The request may need the units held, so all of them are returned with it.
-    this.#takeAbove(0);
+    this.#takeAbove(0, nowUs);
     return { do: "ask", send: this.#renew(0, want, cost, nowUs) };
   }
 
@@ -113,13 +116,12 @@ export class Holder {
     if (this.#isPending(nowUs)) return null;
     this.#count(0, nowUs);
     const balance = this.#balance;
-    if (balance.isOver(nowUs)) this.#takeAbove(0);
+    if (balance.isOver(nowUs)) this.#takeAbove(0, nowUs);
     const target = this.#demand();
-    const held = balance.units;
     // Fewer than two units are not worth a lease. A surplus is returned, for other clients.
-    if (target < 2) this.#takeAbove(0);
-    else if (held > 2 * target) this.#takeAbove(target);
-    if (target < 2 && held === 0) {
+    if (target < 2) this.#takeAbove(0, nowUs);
+    else if (balance.units > 2 * target) this.#takeAbove(target, nowUs);
+    if (target < 2 && nowUs >= this.#unsettledUntilUs) {
       balance.unwatch();
       return null;
     }
@@ -129,14 +131,15 @@ export class Holder {
   /** Returns a renewal that returns the units held. */
   close(nowUs: number): Renewal | null {
     this.#balance.unwatch();
-    const units = this.#takeAbove(0);
-    return units > 0 || this.#pending || this.#isUnsettled ? this.#renew(0, 0, 0, nowUs) : null;
+    this.#takeAbove(0, nowUs);
+    return this.#pending || nowUs < this.#unsettledUntilUs ? this.#renew(0, 0, 0, nowUs) : null;
   }
 
   answered(sequence: number, grant: Grant, isRefused: boolean, retryAfterUs: number, nowUs: number): void {
     if (this.#pending?.renewal.sequence !== sequence) return;
     const { renewal, sentUs } = this.#pending;
     this.#pending = null;
+    this.#unsettledUntilUs = -Infinity;
     const balance = this.#balance;
     if (!grant.isKept) {
       // The kept units are burnt, and whatever was spent of them since is charged.
@@ -144,8 +147,7 @@ export class Holder {
       this.#counted = Math.min(this.#counted, renewal.spent);
       this.#taken = renewal.spent;
     }
-    if (grant.isRecalled) this.#takeAbove(0);
-    this.#isUnsettled = false;
+    if (grant.isRecalled) this.#takeAbove(0, nowUs);
     this.#taken += grant.units;
     balance.fill(grant.units, sentUs + this.#usableUs);
     const isScarce = grant.units < renewal.want && grant.units + grant.free <= this.#terms.scarce;
@@ -171,13 +173,15 @@ export class Holder {
   /** Records that a request will not be answered. The next one settles it, whether it was carried out or not. */
   lost(sequence: number): void {
     if (this.#pending?.renewal.sequence !== sequence) return;
-    this.#balance.watch(0, this.#pending.sentUs + this.#terms.holdOffUs);
-    this.#pending = null;
-    this.#isUnsettled = true;
+    const { sentUs, renewal } = this.#pending;
+    this.#giveUp();
+    const { holdOffUs, ttlUs } = this.#terms;
+    // Back off: a service that cannot be reached fails each request at once.
+    this.#balance.watch(0, sentUs + (onlyReturns(renewal) ? Math.floor(ttlUs / 4) : holdOffUs));
   }
 
   isIdle(nowUs: number): boolean {
-    if (this.#balance.units > 0 || this.#isPending(nowUs)) return false;
+    if (this.#balance.units > 0 || this.#isPending(nowUs) || nowUs < this.#unsettledUntilUs) return false;
     this.#count(0, nowUs);
     return this.#demand() === 0;
   }
@@ -185,10 +189,21 @@ export class Holder {
   /** Returns whether a request is pending. It is given up after the ttl, when its units could not be spent any more. */
   #isPending(nowUs: number): boolean {
     if (this.#pending && nowUs >= this.#pending.sentUs + this.#terms.ttlUs) {
-      this.#pending = null;
+      this.#giveUp();
       this.#balance.watch(0, -Infinity);
     }
     return this.#pending !== null;
+  }
+
+  /**
+   * Ends the pending request without an answer. The service may have carried it out until now, except that one which only returns units
+   * leaves none.
+   */
+  #giveUp(): void {
+    if (this.#pending && !onlyReturns(this.#pending.renewal)) {
+      this.#unsettledUntilUs = Math.max(this.#unsettledUntilUs, this.#pending.sentUs + 2 * this.#terms.ttlUs);
+    }
+    this.#pending = null;
   }
 
   #renew(kept: number, want: number, cost: number, nowUs: number): Renewal {
@@ -199,10 +214,11 @@ export class Holder {
     return renewal;
   }
 
-  #takeAbove(kept: number): number {
+  #takeAbove(kept: number, nowUs: number): void {
     const units = this.#balance.takeAbove(kept);
+    if (units === 0) return;
     this.#taken -= units;
-    return units;
+    this.#unsettledUntilUs = Math.max(this.#unsettledUntilUs, nowUs + this.#terms.ttlUs);
   }
 
   #refuse(cost: number, untilUs: number): void {
@@ -227,4 +243,9 @@ export class Holder {
   #demand(): number {
     return Math.min(Math.floor(this.#rate * this.#horizonUs), MAX_COST);
   }
+}
+
+/** Returns whether the client holds no units once the request is carried out. */
+function onlyReturns(renewal: Renewal): boolean {
+  return renewal.kept === 0 && renewal.want === 0;
 }

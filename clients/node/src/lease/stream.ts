@@ -24,8 +24,8 @@ export class LeaseStream {
   }
 
   /**
-   * Sends a request. With `waitForReady` a stream that it opens waits for a connection, else it fails at once without one. Fails
-   * with {@link StreamRejected} if the service rejects the stream.
+   * Sends a request. With `waitForReady` a stream that it opens waits for a connection, else it fails immediately without one.
+   * Fails with {@link StreamRejected} if the service rejects the stream.
    */
   send(request: Buffer, deadline: number, waitForReady: boolean): Promise<LeaseResponse> {
     if (this.#stream?.isRejected) return Promise.reject(new StreamRejected("the service has just rejected a stream"));

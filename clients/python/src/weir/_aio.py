@@ -91,7 +91,7 @@ class AsyncClient(ClientBase):
     async def check_batch(
         self, checks: Sequence[Check], *, deadline: Time | None = None, on_failure: OnFailure | None = None
     ) -> list[Decision | WeirError]:
-        """Decides up to 1,000 checks in order, each by itself, in one call.
+        """Decides up to 1,000 checks in order, independently, in one call.
 
         Returns:
             For each check its decision, or the error why it has none.
@@ -193,7 +193,7 @@ class AsyncClient(ClientBase):
         ```
 
         Args:
-            ttl: the time after which the slot is free if this process dies; default: that of the limit.
+            ttl: the time after which the slot is free if this process dies; default: the limit's ttl.
         """
 
         async def reserve() -> AsyncReservation:

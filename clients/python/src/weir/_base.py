@@ -83,7 +83,7 @@ class ClientBase:
         timeout: float,
         wait_for_ready: bool,
         metadata: Metadata = (),
-    ) -> Any:  # noqa: ANN401 - the reply; with asyncio what is awaited for it
+    ) -> Any:  # noqa: ANN401 - the reply; with asyncio an awaitable of it
         """Sends a request."""
         send = self._callables.get(method.name)
         if send is None:

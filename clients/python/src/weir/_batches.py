@@ -1,7 +1,7 @@
 """Coalescing: checks that are made at the same time are sent in batches.
 
-No check waits for a timer. It is sent at once while fewer than `MAX_IN_FLIGHT` batches are in flight; the checks that
-arrive meanwhile share the next batch (group commit).
+No check waits for a timer. It is sent immediately while fewer than `MAX_IN_FLIGHT` batches are in flight; the checks
+that arrive meanwhile share the next batch (group commit).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Batch(Generic[AnyFuture]):
 
 
 class Batches:
-    """Sends the checks of threads in batches, from threads of its own."""
+    """Sends the checks of threads in batches, from its own threads."""
 
     def __init__(self, send: Callable[[pb.CheckBatchRequest, float, bool], pb.CheckBatchResponse]) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""The circuit breaker: during an outage calls fail at once, instead of each waiting for its deadline."""
+"""The circuit breaker: during an outage calls fail immediately, instead of each waiting for its deadline."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class State(Enum):
     CLOSED = "closed"
     """All calls are sent."""
     OPEN = "open"
-    """All calls fail at once, without being sent."""
+    """All calls fail immediately, without being sent."""
     HALF_OPEN = "half_open"
-    """One call probes whether the service is available again; all others fail at once."""
+    """One call probes whether the service is available again; all others fail immediately."""
 
 
 class Permit(NamedTuple):
@@ -34,7 +34,7 @@ class Permit(NamedTuple):
 
     Attributes:
         is_probe: whether the call probes the service.
-        answers: the number of answers until the call began.
+        answers: the number of answers until the call started.
     """
 
     is_probe: bool
@@ -44,7 +44,7 @@ class Permit(NamedTuple):
 class Breaker:
     """Opens after `failures` outages in a row (0: never). After `open_for` it lets one call probe the service.
 
-    An outage of a call that began before the last answer does not count: calls that were sent together to one frozen
+    An outage does not count if its call started before the last answer: calls that were sent concurrently to one frozen
     replica miss their deadlines together, while other replicas answer.
 
     Safe to share between threads, and between clients of the same service.

@@ -41,7 +41,7 @@ class Client(ClientBase):
         token_file: a file with the bearer token. A call looks for a changed file at most once a second, so a new token
             is used without a restart.
         deadline: the deadline of a call, retries included. Default 50 ms.
-        on_failure: what a check does if the service does not decide, in an outage.
+        on_failure: the result of a check that the service does not decide, in an outage.
         retries: how often an idempotent call is retried after UNAVAILABLE. With retries a check that charges or refunds
             carries a `request_id`, whose answer the service remembers. 0 turns retries off.
         breaker: the circuit breaker.
@@ -102,7 +102,7 @@ class Client(ClientBase):
     def check_batch(
         self, checks: Sequence[Check], *, deadline: Time | None = None, on_failure: OnFailure | None = None
     ) -> list[Decision | WeirError]:
-        """Decides up to 1,000 checks in order, each by itself, in one call.
+        """Decides up to 1,000 checks in order, independently, in one call.
 
         Returns:
             For each check its decision, or the error why it has none.
@@ -201,7 +201,7 @@ class Client(ClientBase):
         ```
 
         Args:
-            ttl: the time after which the slot is free if this process dies; default: that of the limit.
+            ttl: the time after which the slot is free if this process dies; default: the limit's ttl.
         """
 
         def reserve() -> Reservation:

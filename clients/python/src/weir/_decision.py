@@ -14,7 +14,7 @@ _ZERO = timedelta()
 
 
 class OnFailure(Enum):
-    """What a check does if the service does not decide, in an outage."""
+    """The result of a check that the service does not decide, in an outage."""
 
     ERROR = "error"
     """It raises the error."""
@@ -44,7 +44,7 @@ class Level:
         depth: the number of key segments that it covers.
         shadow: whether it is a shadow limit (dry run), which never refuses.
         allowed: whether this limit alone allows the check.
-        limit: the most units that it allows at once.
+        limit: the most units that it allows in one burst.
         remaining: the largest cost that it would still allow now; of a concurrency limit, the free slots, of which a
             request takes one.
         reset_after: the time until it is full again.
@@ -88,7 +88,7 @@ class Level:
 class Decision:
     """The answer to a check. True if the request may pass.
 
-    The summary is taken over all limits on the key's path, each attribute by itself, so its numbers may come from
+    The summary is taken over all limits on the key's path, each attribute independently, so its numbers may come from
     different limits; `binding` has the numbers of the limit that decided.
 
     Attributes:
@@ -105,7 +105,7 @@ class Decision:
         leased: whether a replica or the client decided with units that it leases, without a call of the shared store.
         next_after: if nothing is left, the time after which a unit is left.
         repeated: whether this is the answer to an earlier request with the same `request_id`. This one charged nothing.
-        override: the id of the operator's override in force, or of the ban that refused the check; empty without one.
+        override: the id of the operator's override that applies, or of the ban that refused the check; else empty.
         levels: all limits on the path, root first; empty unless requested.
         binding: the limit that decided; None if nothing is limited, or unless levels are requested.
         source: who decided.

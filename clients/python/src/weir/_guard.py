@@ -33,7 +33,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Tells a server what to do with a request.
+    """What a server does with a request.
 
     Attributes:
         status: None if the request passes; 429 if it is refused; 503 if the service did not decide, and it fails
@@ -80,7 +80,7 @@ class Verdict:
 
 
 def repair(key: Iterable[str]) -> list[str]:
-    """Returns a valid key, whatever a user sends: the check of an invalid key would fail, and the request pass."""
+    """Returns a valid key for any user input: the check of an invalid key would fail, and the request pass."""
     segments = [_segment(segment) for segment in key][:_MAX_SEGMENTS]
     return segments or ["-"]
 

@@ -76,7 +76,8 @@ class Slot(_Held[Reservation]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._done.set()
-        # A slot is committed even if the work has failed: the work has begun, so other limits on the path stay charged.
+        # A slot is committed even if the work has failed: the work has started, so other limits on the path stay
+        # charged.
         self._reservation.__exit__(None, None, None)
 
     def _extend(self, pause: float) -> None:

@@ -77,7 +77,7 @@ class RateLimit:
 
 
 def header(name: str, default: str | None = "-") -> Callable[[Scope], str | None]:
-    """Takes a segment from a header of the request. Use what a proxy in front sets, never what the client sets."""
+    """Takes a segment from a request header. Use one that a proxy in front sets, never one that the client sets."""
     wanted = name.lower().encode()
 
     def part(scope: Scope) -> str | None:

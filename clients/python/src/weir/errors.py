@@ -158,6 +158,6 @@ def _details(metadata: object) -> tuple[str | None, timedelta | None]:
             elif detail.type_url.endswith("/google.rpc.RetryInfo"):
                 retry_after = status_pb2.RetryInfo.FromString(detail.value).retry_delay.ToTimedelta()
     except (DecodeError, OverflowError):
-        # Of a proxy, perhaps: the status alone says enough.
+        # It may come from a proxy; the status alone is enough.
         pass
     return field, retry_after

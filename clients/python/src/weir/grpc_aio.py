@@ -90,7 +90,7 @@ class RateLimit(grpc.aio.ServerInterceptor):
 
 
 def metadata(name: str, default: str | None = "-") -> Callable[[Call], str | None]:
-    """Takes a segment from the call's metadata. Use what a proxy in front sets, never what the client sets."""
+    """Takes a segment from the call's metadata. Use one that a proxy in front sets, never one that the client sets."""
 
     def part(call: Call) -> str | None:
         pairs = call.context.invocation_metadata() or ()

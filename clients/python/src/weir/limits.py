@@ -1,4 +1,4 @@
-"""Limits that a check brings along, instead of those of a policy.
+"""Limits that a check brings along, instead of a policy's.
 
 ```python
 from datetime import timedelta

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_core::{
     domain::Micros,
-    hold::{Grant, LeaseAnswer, LeaseRequest, Offer, Settled},
+    hold::{Grant, LeaseAnswer, LeaseRequest, Offer, RenewalTotals},
 };
 
 use super::entry::Entry;
@@ -33,7 +33,7 @@ pub(super) fn answer(answer: &LeaseResponse) -> LeaseAnswer {
         is_kept: *is_kept,
         is_recalled: *is_recalled,
         refused_for: micros(refused_for.as_ref()).unwrap_or_default(),
-        settled: Settled::default(),
+        settled: RenewalTotals::default(),
     });
     let offer = terms.as_ref().and_then(|LeaseTerms { generation, ttl, hold_off, scarce }| {
         Some(Offer::new(*generation, micros(ttl.as_ref())?, micros(hold_off.as_ref())?, *scarce))

@@ -204,7 +204,7 @@ impl Leases {
         }
     }
 
-    /// Gives back all held units and waits until the service confirms that, at most for the client's deadline.
+    /// Returns all held units and waits until the service confirms that, at most for the client's deadline.
     pub(crate) async fn close(&self) {
         let entries = std::mem::take(&mut *self.table.write().unwrap_or_else(PoisonError::into_inner));
         let give_back = async {

@@ -192,12 +192,12 @@ impl Leases {
                 biased;
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => flights.pop_front().into_iter().for_each(|it| self.answered(it, &answer)),
-                    // Whatever the status: after a rotation of the token the next stream has the new one.
+                    // For any status: after a rotation of the token the next stream has the new one.
                     ended => return Failure::stream_ended(ended.err()).into(),
                 },
                 Some(job) = queue.recv(), if flights.len() < MAX_IN_FLIGHT => {
                     if let Some(flight) = self.admit(job) {
-                        // The channel has room. If the stream has ended, `answers` reports it.
+                        // The channel has capacity. If the stream has ended, `answers` reports it.
                         let _ = requests.try_send(flight.message());
                         flights.push_back(flight);
                     }
@@ -218,7 +218,7 @@ impl Leases {
         *avoid = Some(Avoid { connection: connection.clone().detached(), lost: false });
         let (sender, requests) = mpsc::channel(MAX_IN_FLIGHT);
         for flight in flights {
-            // The channel has room for all of them.
+            // The channel has capacity for all of them.
             let _ = sender.try_send(flight.message());
         }
         let mut request = Request::new(ReceiverStream::new(requests));
@@ -240,7 +240,7 @@ impl Leases {
         let answer = message::answer(response);
         let now = self.now();
         let give_back = job.entry.lease().answered(&job.entry.balance, &answer, now);
-        // A renewal without a check that grants nothing does not tell that checks pass again.
+        // A renewal without a check that grants nothing does not imply that checks pass again.
         if job.request.cost > 0 || answer.grant.is_none_or(|grant| grant.units > 0) {
             job.entry.decided_by_service(job.request.cost, &decision, now);
         }

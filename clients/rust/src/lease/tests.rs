@@ -1,4 +1,4 @@
-//! Leases of a service that answers as each test tells it.
+//! Leases of a fake service, which each test scripts.
 
 use std::sync::Mutex;
 

@@ -24,7 +24,7 @@ const RESOLVE_AFTER_LOSS: Duration = Duration::from_secs(1);
 /// Time to wait for another connection before a server that may be shutting down is used again.
 const AVOID_FOR: Duration = Duration::from_millis(20);
 
-/// One connection to each server of a target, kept open in the background; calls take the open ones in turn.
+/// One connection to each server of a target, kept open in the background; calls use the open ones round-robin.
 pub(crate) struct Pool {
     peers: watch::Receiver<Peers>,
     turn: AtomicUsize,
@@ -184,7 +184,7 @@ async fn connect(location: Location, dialer: Arc<Dialer>, peers: Arc<watch::Send
                 set(State::Open(connection));
                 driver.await;
                 set(State::Opening);
-                // A server that closes each connection at once counts as down.
+                // A server that closes each connection immediately counts as down.
                 if since.elapsed() >= BACKOFF_MAX {
                     backoff = BACKOFF_MIN;
                     continue;

@@ -54,7 +54,7 @@ async fn an_entry_has_its_own_deadline() {
     let late = weir.check(Check::new(TRADE).deadline(Duration::from_millis(50)));
     assert!(matches!(late.await, Err(Error::DeadlineExceeded(_))));
     service.signal(rustix::process::Signal::CONT);
-    // The late answer to the previous check must not be taken for that of the next one.
+    // The late answer to the previous check must not be taken for the answer to the next one.
     assert_eq!(weir.check(Check::new(["user", "berta"]).cost(0)).await.unwrap().remaining, 100);
 }
 

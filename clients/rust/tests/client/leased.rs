@@ -10,7 +10,7 @@ pub async fn import(target: &str, rows: u32) -> Result<u32, Error> {
             without_a_call += 1;
         }
     }
-    // Gives back what is left; otherwise it counts as spent.
+    // Returns the unspent units; otherwise they count as spent.
     weir.close().await;
     Ok(without_a_call)
 }

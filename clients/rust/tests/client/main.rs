@@ -1,5 +1,5 @@
-//! The client against real services, which each test starts on sockets of its own. `WEIR_BINARY` names the service's
-//! program; by default it is the one that the workspace builds beside the tests.
+//! The client against real services, which each test starts on its own sockets. `WEIR_BINARY` names the service's
+//! program; by default it is the one that the workspace builds next to the tests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

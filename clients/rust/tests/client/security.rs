@@ -97,7 +97,7 @@ async fn both_sides_have_certificates() {
     }
 }
 
-/// Writes a certificate like that of `openssl req -x509`, a self-signed CA certificate, and its key to files.
+/// Writes a certificate as `openssl req -x509` does, a self-signed CA certificate, and its key to files.
 fn self_signed(dir: &Path, not_after: i32) -> [std::path::PathBuf; 2] {
     let mut params = CertificateParams::new(["weir.test".to_owned()]).expect("parameters");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -178,7 +178,7 @@ impl Drop for Weir {
     }
 }
 
-/// A Redis on a socket of its own, killed on drop.
+/// A Redis on its own socket, killed on drop.
 pub struct Redis {
     child: Child,
     url: String,

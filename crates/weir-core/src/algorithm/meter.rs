@@ -2,7 +2,7 @@
 
 pub use super::tat::Tat;
 use super::{
-    ParamError,
+    ParamError, Spent,
     params::check_span,
     span::{Rate, Span},
     tat::Reach,
@@ -79,14 +79,14 @@ impl Meter {
         (self.pass(next, now), (cost > 0).then(|| self.reach.alone(next)))
     }
 
-    /// Returns the state with `units` charged now, whether they fit or not. It is at most twice the depth ahead,
+    /// Returns the state with these units charged now, whether they fit or not. It is at most twice the depth ahead,
     /// unless it was before, so that a moment plus it stays exact in a double.
-    pub(crate) fn charge(&self, state: Option<&Tat>, units: u64, now: Micros) -> Tat {
+    pub(crate) fn charge(&self, state: Option<&Tat>, spent: Spent, now: Micros) -> Tat {
         let (rate, present) = (self.rate, Span::whole(now));
-        self.reach.charge(state, rate, units, now, |known| {
+        self.reach.charge(state, rate, spent, now, |known| {
             let at = known.map_or(present, |at| at.max(present));
             let furthest = rate.add(present, rate.add(self.depth, self.depth));
-            let next = rate.add(at, rate.span(units.min(self.limit))).min(furthest);
+            let next = rate.add(at, rate.span(spent.units.min(self.limit))).min(furthest);
             self.reach.alone(next.max(at))
         })
     }

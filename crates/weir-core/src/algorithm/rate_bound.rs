@@ -1,5 +1,5 @@
 //! The most units that a limit admits in any span of time, which determines whether another limit
-//! on the same key can ever refuse.
+//! that applies to the same requests can ever refuse.
 
 use super::Params;
 use crate::domain::Micros;

@@ -1,7 +1,7 @@
 -- The theoretical arrival time, as in tat.rs and meter.rs. A meter is {most, whole, part, den, depth micros, depth num,
 -- maker, furthest micros, furthest num}. A state is {micros, num, maker}, or that and {whole, part, den, furthest micros,
 -- furthest num} (all 0: unknown) and {until} of each of several limits, the one that wrote it
--- first. The lower 32 bits of a maker, less one, identify the limit.
+-- first. The lower 32 bits of a maker, less one, identify the limit; a maker of 1 is no limit, but HELD in tat.rs.
 
 -- Returns the limit's arrival time in a state, and whether it was clamped.
 local function tat_read(s, now, maker, fi, fn, den)
@@ -39,27 +39,56 @@ local function tat_charged(own, at, units, now)
 end
 
 -- Adds the arrival times of other limits in `s` to `own`, the state of this limit alone, each with `charged` units more;
--- not a refund, since a limit that was full may have been charged less. Of more than three, the one that is kept for the
--- shortest time is dropped.
-local function tat_write(s, own, charged, now, fi, fn, whole, part, den)
-  local limit, length, nearest = (own[3] - 1) % 4294967296, 9
+-- not a refund, since a limit that was full may have been charged less; and with `held`, if that is the furthest. Of more
+-- than three, the one that is kept for the shortest time is dropped.
+local function tat_write(s, own, charged, now, fi, fn, whole, part, den, held)
+  local limit, length, furthest, before = (own[3] - 1) % 4294967296, 9, span_ceil(own[1], own[2]), nil
   for from = 1, #s, 9 do
     local kept = s[from + 8] or span_ceil(s[1], s[2]) + 3600000000
     if (s[from + 2] - 1) % 4294967296 ~= limit and kept > now then
       for place = 0, 7 do own[length + 1 + place] = s[from + place] or 0 end
       own[length + 9] = kept
       if charged > 0 and own[length + 6] ~= 0 then tat_charged(own, length + 1, charged, now) end
-      if not nearest or kept < own[nearest + 8] then nearest = length + 1 end
+      furthest = math.max(furthest, span_ceil(own[length + 1], own[length + 2]))
+      if own[length + 3] == 1 then before = length + 1 end
       length = length + 9
     end
+  end
+  if held and held > furthest then
+    if before then
+      for _ = 1, 9 do table.remove(own, before) end
+      length = length - 9
+    end
+    local numbers = {held, 0, 1, whole, part, den, 31622400000000, 0, held + 3600000000}
+    for place = 1, 9 do own[length + place] = numbers[place] end
+    length = length + 9
   end
   if length == 9 then return own end
   own[4], own[5], own[6], own[7], own[8] = whole, part, den, fi, fn
   own[9] = math.max(span_ceil(own[1], own[2]), now + span_ceil(fi, fn)) + 3600000000
-  if length > 36 then
+  while length > 36 do
+    local nearest = 10
+    for from = 19, length, 9 do
+      if own[from + 8] < own[nearest + 8] then nearest = from end
+    end
     for _ = 1, 9 do table.remove(own, nearest) end
+    length = length - 9
   end
   return own
+end
+
+-- Returns the arrival time after units that were held, for limits that cannot be charged; nil: with a factor. `ti, tn` is
+-- the arrival time of the limit that settles them.
+local function tat_held(s, ti, tn, units, now, maker, whole, part, den)
+  if units == 0 or maker > 4294967296 then return nil end
+  if ti < now then ti, tn = now, 0 end
+  for from = 1, #s, 9 do
+    local ends = span_ceil(s[from], s[from + 1])
+    local is_uncharged = (s[from + 5] or 0) == 0 and (s[from + 2] - maker) % 4294967296 ~= 0
+    if is_uncharged and span_less(ti, tn, ends, 0) then ti, tn = ends, 0 end
+  end
+  local si, sn = span_of(min(units, 4294967296), whole, part, den)
+  return min(span_ceil(span_add(ti, tn, si, sn, den)), now + 31622400000000)
 end
 
 -- Returns until when a state matters to limits other than the one that wrote it; nil: not.
@@ -144,8 +173,8 @@ local function tat_step(p, s, now, cost)
   return {1, most, remaining, -1, reset, 0, 0}, cost > 0 and {ni, nn, p[7]} or nil
 end
 
--- Returns the state with `units` charged now, whether they fit or not.
-local function tat_charge(p, s, now, units)
+-- Returns the state with `units` charged now, whether they fit or not; `held` of them were held.
+local function tat_charge(p, s, now, units, held)
   local den, maker, ti, tn = p[4], p[7], now, 0
   local beside = s and (s[3] ~= maker or s[2] >= den or s[4])
   if s then
@@ -158,6 +187,8 @@ local function tat_charge(p, s, now, units)
   local fi, fn = span_add(p[5], p[6], p[5], p[6], den)
   if span_less(fi + now, fn, ni, nn) then ni, nn = fi + now, fn end
   if span_less(ni, nn, ti, tn) then ni, nn = ti, tn end
-  local own = {ni, nn, maker}
-  return beside and tat_write(s, own, units, now, p[8], p[9], p[2], p[3], den) or own
+  local own, before = {ni, nn, maker}, beside and s or {}
+  local kept = tat_held(before, ti, tn, held, now, maker, p[2], p[3], den)
+  if not beside and (not kept or kept <= span_ceil(ni, nn)) then return own end
+  return tat_write(before, own, units, now, p[8], p[9], p[2], p[3], den, kept)
 end

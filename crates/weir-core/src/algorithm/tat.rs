@@ -3,7 +3,8 @@
 //! It is the state of the whole GCRA family. `tat.lua` is the same in Lua.
 
 use super::{
-    params::MAX_COUNT,
+    Spent,
+    params::{MAX_COUNT, MAX_PERIOD},
     span::{Rate, Span},
     state::{EncodedState, MAX_WHOLE, moment, whole},
 };
@@ -15,6 +16,10 @@ const MAX_OTHERS: usize = 3;
 /// Time for which it keeps them once their own units have refilled. Without its own arrival time, a
 /// limit would adopt another one's, which may already exhaust it.
 const KEPT_PASSED: Micros = 3_600 * SECOND;
+
+/// The signature of an arrival time for limits whose own ones do not count units that they have admitted: units that were
+/// held, and more than the limit that settles them can count.
+const HELD: u64 = 0;
 
 /// The theoretical arrival times of a key, for the limit that wrote the state and others that wrote
 /// it before. So limits that are applied together, as during a rollout, each admit no more than
@@ -40,7 +45,7 @@ struct Arrival {
     /// request.
     maker: u64,
     /// Its rate and its furthest, by which others charge it; `None` if it has not written the state since there are
-    /// others.
+    /// others. Those of [`HELD`]: the rate of the limit that settled the units, and the longest period.
     terms: Option<(Rate, Span)>,
     /// Until when it is kept with others, regardless of their charges: an hour after its own units
     /// have refilled.
@@ -107,6 +112,11 @@ impl Tat {
             // Never empty.
             Repr::Several(all) => (all[0], &all[1..]),
         }
+    }
+
+    fn all(&self) -> Vec<Arrival> {
+        let (latest, others) = self.arrivals();
+        [&[latest], others].concat()
     }
 }
 
@@ -229,23 +239,40 @@ impl Reach {
     }
 
     /// Returns the state in which this limit is now at `at`, after `charged` units to the state before, which are charged
-    /// to the other limits too. Refunds are not: a limit that was full may have been charged less.
-    fn write(&self, before: &Tat, at: Tat, rate: Rate, charged: u64, now: Micros) -> Tat {
-        let (latest, others) = before.arrivals();
-        let others = [&latest].into_iter().chain(others);
-        let others = others
-            .filter(|other| !other.is_of(self.maker) && other.until > now)
-            .map(|other| other.charged(charged, now));
+    /// to the other limits too. Refunds are not: a limit that was full may have been charged less. `held`: see
+    /// [`Self::held`].
+    fn write(&self, before: &[Arrival], at: Tat, rate: Rate, charged: u64, held: Option<Arrival>, now: Micros) -> Tat {
+        let others = before.iter().filter(|other| !other.is_of(self.maker) && other.until > now);
         let own = at.arrivals().0;
         let until = own.ceil().max(now + self.furthest.ceil()) + KEPT_PASSED;
         let own = Arrival { terms: Some((rate, self.furthest)), until, ..own };
-        let mut all: Vec<_> = [own].into_iter().chain(others).collect();
-        if all.len() > 1 + MAX_OTHERS {
+        let mut all: Vec<_> = [own].into_iter().chain(others.map(|other| other.charged(charged, now))).collect();
+        if let Some(held) = held
+            && all.iter().all(|other| other.ceil() < held.ceil())
+        {
+            all.retain(|other| !other.is_of(HELD));
+            all.push(held);
+        }
+        while all.len() > 1 + MAX_OTHERS {
             // The one whose loss admits the fewest units.
             let nearest = (1..all.len()).fold(1, |least, at| if all[at].until < all[least].until { at } else { least });
             all.remove(nearest);
         }
         Tat::of(&all).unwrap_or(at)
+    }
+
+    /// Returns the arrival time after units that were held, for limits that cannot be charged: by the rate of this limit,
+    /// which is at `at` before. For the limit that admitted them it is exact if their rates are equal, and never further
+    /// than that limit's furthest. `None` with a factor, since the time of a burst is the same without it.
+    fn held(&self, before: &[Arrival], at: Span, rate: Rate, units: u64, now: Micros) -> Option<Arrival> {
+        if units == 0 || self.maker > u64::from(u32::MAX) {
+            return None;
+        }
+        let uncharged = before.iter().filter(|other| other.terms.is_none() && !other.is_of(self.maker));
+        let furthest = uncharged.map(|other| Span::whole(other.ceil())).fold(at.max(Span::whole(now)), Span::max);
+        let micros = rate.add(furthest, rate.span(units.min(MAX_COUNT))).ceil().min(now + MAX_PERIOD);
+        let terms = Some((rate, Span::whole(MAX_PERIOD)));
+        Some(Arrival { micros, num: 0, maker: HELD, terms, until: micros + KEPT_PASSED })
     }
 
     /// Decides one request by `step`, which is given the limit's own arrival time.
@@ -278,26 +305,29 @@ impl Reach {
         let (decision, next) = step(Some(at));
         let charged = if decision.allowed { input.cost.max(0).unsigned_abs() } else { 0 };
         let next = next.or_else(|| (is_clamped && input.cost > 0).then(|| self.alone(at)));
-        (decision, next.map(|next| self.write(tat, next, rate, charged, input.now)))
+        (decision, next.map(|next| self.write(&tat.all(), next, rate, charged, None, input.now)))
     }
 
-    /// Returns the state with `units` charged now by `charge`, which is given the limit's own arrival time.
+    /// Returns the state with these units charged now by `charge`, which is given the limit's own arrival time.
     pub(crate) fn charge(
         &self,
         state: Option<&Tat>,
         rate: Rate,
-        units: u64,
+        spent: Spent,
         now: Micros,
         charge: impl FnOnce(Option<Span>) -> Tat,
     ) -> Tat {
-        let known = state.and_then(|tat| self.read_alone(tat, rate));
-        match state {
-            Some(tat) if known.is_none() => {
-                let at = self.read(tat, rate, Span::whole(now)).0;
-                self.write(tat, charge(Some(at)), rate, units.min(MAX_COUNT), now)
-            }
-            _ => charge(known),
+        let alone = state.and_then(|tat| self.read_alone(tat, rate));
+        let beside = state.filter(|_| alone.is_none());
+        let known = alone.or_else(|| Some(self.read(beside?, rate, Span::whole(now)).0));
+        let before = beside.map(Tat::all).unwrap_or_default();
+        let next = charge(known);
+        let held = self.held(&before, known.unwrap_or(Span::whole(now)), rate, spent.held, now);
+        let held = held.filter(|held| held.ceil() > next.arrivals().0.ceil());
+        if beside.is_none() && held.is_none() {
+            return next;
         }
+        self.write(&before, next, rate, spent.units.min(MAX_COUNT), held, now)
     }
 
     /// Returns the numbers for `tat.lua`.

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Grant, Ledger, MAX_HOLDS, Renewal, Settled, ledger::RenewalKind};
+use super::{Grant, Ledger, MAX_HOLDS, Renewal, RenewalTotals, ledger::RenewalKind};
 use crate::{
     algorithm::{Spent, State},
     domain::{Decision, Micros, StepInput},
@@ -52,9 +52,9 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
     let (kind, has_settled) = settle(plan, states, now, renewal);
     let decisions = decide(plan, states, now);
     let settled = match kind {
-        RenewalKind::New => Settled { burnt: renewal.kept, ..Settled::default() },
+        RenewalKind::New => RenewalTotals { burnt: renewal.kept, ..RenewalTotals::default() },
         RenewalKind::Next { settled, .. } => settled,
-        RenewalKind::Idle | RenewalKind::Repeated { .. } | RenewalKind::Stale => Settled::default(),
+        RenewalKind::Idle | RenewalKind::Repeated { .. } | RenewalKind::Stale => RenewalTotals::default(),
     };
     let nothing = Grant {
         sequence: renewal.sequence,
@@ -74,7 +74,7 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
             Grant {
                 units,
                 free: free - units,
-                settled: Settled { granted: units, ..settled },
+                settled: RenewalTotals { granted: units, ..settled },
                 is_kept: matches!(kind, RenewalKind::Next { is_kept: true, .. } | RenewalKind::Idle),
                 is_recalled: renewal.kept > 0 && decisions.iter().any(is_above),
                 refused_for: refused_for(states, &decisions, renewal),
@@ -99,7 +99,7 @@ fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Ren
         let kind = ledger.settle(renewal, now);
         states.put_ledger(index, ledger);
         has_settled |= matches!(kind, RenewalKind::Next { .. });
-        if let RenewalKind::Next { settled: Settled { spent: spent @ 1.., .. }, held, .. } = kind {
+        if let RenewalKind::Next { settled: RenewalTotals { spent: spent @ 1.., .. }, held, .. } = kind {
             let state = charged(plan, index, states.get(index).cloned(), Spent { units: spent, held }, now);
             put(plan, states, index, state, now);
         }

@@ -24,6 +24,13 @@ local function hold_outstanding(ledger)
   return units, last
 end
 
+-- Returns the last deadline of the holds, also of those without units.
+local function hold_last_deadline(ledger)
+  local last = 0
+  for index = 1, #ledger do last = math.max(last, ledger[index][6]) end
+  return last
+end
+
 -- Returns how long a state matters with its outstanding units. These may count as spent as late as at their deadline,
 -- on top of the state at that time, if that has not expired. A window may start in between. Cached
 -- in the level: of a key at its limit, neither changes between the plans of a call.

@@ -78,8 +78,9 @@ pub struct Holder {
     terms: LeaseTerms,
     sequence: u64,
     pub(super) pending: Option<Pending>,
-    /// Whether the last renewal was lost, and may have been served.
-    is_unsettled: bool,
+    /// Time until which the authority may hold units for this holder that are neither in the balance nor spent: taken
+    /// back, or granted by a renewal that was lost. The next renewal that is answered returns them.
+    unsettled_until: Micros,
     /// All units ever put in the balance and not taken back unspent. Those that are not in it are spent.
     taken: u64,
     /// Units taken back unspent since the last renewal that was answered.
@@ -99,6 +100,13 @@ pub(super) struct Pending {
     cost: i64,
 }
 
+impl Pending {
+    /// Whether no units are held once it is served.
+    fn only_returns(&self) -> bool {
+        self.renewal.kept == 0 && self.renewal.want == 0
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     cost: i64,
@@ -110,8 +118,8 @@ impl Holder {
     pub fn new(id: HoldId, terms: LeaseTerms, now: Micros) -> Self {
         let mut demand = Demand::default();
         demand.count(0, now);
-        let (pending, is_unsettled, refused) = (None, false, None);
-        Self { id, terms, sequence: 0, pending, is_unsettled, taken: 0, taken_back: 0, demand, counted: 0, refused }
+        let (pending, unsettled_until, refused) = (None, Micros::MIN, None);
+        Self { id, terms, sequence: 0, pending, unsettled_until, taken: 0, taken_back: 0, demand, counted: 0, refused }
     }
 
     /// Decides how to handle a request that the balance cannot pay for.
@@ -130,7 +138,7 @@ impl Holder {
             return OnShortage::Store(None);
         }
         // The held units go back with the request, which may need them.
-        self.take_back(balance.empty());
+        self.take_back(balance.empty(), now);
         OnShortage::Store(Some(self.renewal(balance, 0, want, cost, now)))
     }
 
@@ -141,15 +149,15 @@ impl Holder {
         }
         self.count(balance, 0, now);
         if balance.is_over(now) {
-            self.take_back(balance.empty());
+            self.take_back(balance.empty(), now);
         }
         let target = self.demand.within(self.terms.horizon);
         let held = balance.units();
         // Fewer than two units are not worth a hold, and far more than needed are of use to others.
         if target < 2 || held > 2 * target {
-            self.take_back(balance.take_above(if target < 2 { 0 } else { target }));
+            self.take_back(balance.take_above(if target < 2 { 0 } else { target }), now);
         }
-        if target < 2 && held == 0 {
+        if target < 2 && !self.is_unsettled(now) {
             balance.unwatch();
             return None;
         }
@@ -167,9 +175,8 @@ impl Holder {
     /// Stops the holder, and returns a renewal that gives back its units.
     pub fn close(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
         balance.unwatch();
-        let units = balance.empty();
-        self.take_back(units);
-        (units > 0 || self.pending.is_some() || self.is_unsettled).then(|| self.renewal(balance, 0, 0, 0, now))
+        self.take_back(balance.empty(), now);
+        (self.pending.is_some() || self.is_unsettled(now)).then(|| self.renewal(balance, 0, 0, 0, now))
     }
 
     /// Handles the authority's answer. `is_refused`: the request sent with the renewal was refused. Returns the units
@@ -180,6 +187,7 @@ impl Holder {
             return 0;
         };
         let taken_back = mem::take(&mut self.taken_back);
+        self.unsettled_until = Micros::MIN;
         let burnt = if grant.is_kept { 0 } else { renewal.kept + taken_back };
         if !grant.is_kept {
             // Burnt, including the units spent of it since.
@@ -188,9 +196,8 @@ impl Holder {
             self.taken = renewal.spent;
         }
         if grant.is_recalled {
-            self.take_back(balance.empty());
+            self.take_back(balance.empty(), now);
         }
-        self.is_unsettled = false;
         self.taken += grant.units;
         let usable = self.terms.usable();
         balance.fill(grant.units, sent + usable);
@@ -220,30 +227,50 @@ impl Holder {
     /// Handles a renewal that will not be answered. Whether it was served is unknown: the next one settles it.
     pub fn lost(&mut self, balance: &Balance, sequence: u64) {
         if let Some(pending) = self.pending.take_if(|pending| pending.renewal.sequence == sequence) {
-            self.is_unsettled = true;
+            self.may_hold(&pending);
             // A store that cannot be reached fails immediately, so renewals are delayed.
-            balance.watch(0, pending.sent + self.terms.hold_off);
+            let delay = if pending.only_returns() { self.terms.ttl / 4 } else { self.terms.hold_off };
+            balance.watch(0, pending.sent + delay);
         }
     }
 
     /// Whether it can be forgotten.
     pub fn is_idle(&mut self, balance: &Balance, now: Micros) -> bool {
         self.count(balance, 0, now);
-        !self.is_pending(balance, now) && balance.units() == 0 && self.demand.within(self.terms.horizon) == 0
+        !self.is_pending(balance, now)
+            && balance.units() == 0
+            && !self.is_unsettled(now)
+            && self.demand.within(self.terms.horizon) == 0
+    }
+
+    fn is_unsettled(&self, now: Micros) -> bool {
+        now < self.unsettled_until
     }
 
     /// Whether a renewal is in flight. One that is not answered before its units would be useless is lost.
     fn is_pending(&mut self, balance: &Balance, now: Micros) -> bool {
         let ttl = self.terms.ttl;
-        if self.pending.take_if(|pending| now >= pending.sent + ttl).is_some() {
+        if let Some(pending) = self.pending.take_if(|pending| now >= pending.sent + ttl) {
+            self.may_hold(&pending);
             balance.watch(0, Micros::MIN);
         }
         self.pending.is_some()
     }
 
-    fn take_back(&mut self, units: u64) {
-        self.taken -= units;
-        self.taken_back += units;
+    /// Records that a renewal without an answer may have been served, at the latest when it was given up. One that only
+    /// returns units leaves none: it extends nothing, so that the renewals of a key without demand end.
+    fn may_hold(&mut self, lost: &Pending) {
+        if !lost.only_returns() {
+            self.unsettled_until = self.unsettled_until.max(lost.sent + 2 * self.terms.ttl);
+        }
+    }
+
+    fn take_back(&mut self, units: u64, now: Micros) {
+        if units > 0 {
+            self.taken -= units;
+            self.taken_back += units;
+            self.unsettled_until = self.unsettled_until.max(now + self.terms.ttl);
+        }
     }
 
     fn renewal(&mut self, balance: &Balance, kept: u64, want: u64, cost: i64, now: Micros) -> Renewal {
@@ -267,7 +294,7 @@ mod tests {
     use super::*;
     use crate::{
         domain::time::SECOND,
-        hold::{Settled, Spend},
+        hold::{RenewalTotals, Spend},
     };
 
     /// A holder stops before the deadline of the authority, however their clocks drift within the bound.
@@ -287,7 +314,7 @@ mod tests {
             let mut holder = Holder::new(HoldId { owner: 1, number: 1 }, terms, 0);
             let OnShortage::Store(Some(first)) = holder.short(&balance, 100, 0) else { panic!("no renewal") };
             let grant = |sequence, is_kept| {
-                let (is_recalled, refused_for, settled) = (false, 0, Settled::default());
+                let (is_recalled, refused_for, settled) = (false, 0, RenewalTotals::default());
                 Grant { sequence, units: 10, free: 100, is_kept, is_recalled, refused_for, settled }
             };
             assert_eq!(holder.answered(&balance, &grant(first.sequence, false), false, 0), 0);

@@ -1,6 +1,6 @@
 //! The holds of one level.
 
-use super::{HoldId, MAX_TTL, Renewal, Settled};
+use super::{HoldId, MAX_TTL, Renewal, RenewalTotals};
 use crate::domain::{Micros, request::MAX_COST};
 
 /// Units of one level that one owner may spend until a deadline.
@@ -42,7 +42,7 @@ pub(super) enum RenewalKind {
     New,
     /// The next renewal of its hold: the units spent since the last one must be charged, of which `held` were held. The
     /// kept units are no longer held if they are more than the remaining ones.
-    Next { settled: Settled, held: u64, is_kept: bool },
+    Next { settled: RenewalTotals, held: u64, is_kept: bool },
     /// The next renewal of a hold without units, of which nothing was spent: the hold stays unchanged.
     Idle,
     /// The last renewal repeated, with the units granted then. As the first time, kept units may not be held any
@@ -77,6 +77,12 @@ impl Ledger {
             units: all.units + hold.units,
             until: all.until.max(hold.deadline),
         })
+    }
+
+    /// Returns the last deadline of its holds, also of those without units: stores keep it until then, so that repeated
+    /// renewals are recognized. 0 without holds.
+    pub fn last_deadline(&self) -> Micros {
+        self.holds.iter().map(|hold| hold.deadline).max().unwrap_or(0)
     }
 
     /// Forgets expired holds, which would be burnt next. Returns whether any of them counts.
@@ -119,7 +125,11 @@ impl Ledger {
         let units = if is_kept { renewal.kept } else { 0 };
         let deadline = deadline(renewal, now);
         *hold = Hold { sequence: renewal.sequence, spent: renewal.spent, units, granted: 0, deadline, ..*hold };
-        RenewalKind::Next { settled: Settled { spent, returned: left - units, ..Settled::default() }, held, is_kept }
+        RenewalKind::Next {
+            settled: RenewalTotals { spent, returned: left - units, ..RenewalTotals::default() },
+            held,
+            is_kept,
+        }
     }
 
     /// Whether a renewal may be granted units.

@@ -40,7 +40,7 @@ pub use holder::{Holder, LeaseTerms, OnShortage};
 pub use idempotency::{Idempotency, RequestId, decide_with_holds, levels_digest};
 pub use ledger::{Hold, Ledger, Outstanding};
 pub use offer::Offer;
-pub use reservation::{OnExpiry, Outcome, RESERVATION_ID_BYTES, Record, Reservation, Reservations, Step};
+pub use reservation::{OnExpiry, Outcome, RESERVATION_ID_BYTES, Record, Reservation, ReservationStep, Reservations};
 
 use crate::domain::{Micros, time::SECOND};
 
@@ -103,12 +103,12 @@ pub struct Grant {
     /// refused too. Otherwise 0.
     pub refused_for: Micros,
     /// The units that the renewal has moved.
-    pub settled: Settled,
+    pub settled: RenewalTotals,
 }
 
 /// The units that a renewal has moved. A repeated one moves them once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Settled {
+pub struct RenewalTotals {
     /// Units granted, as in [`Grant::units`].
     pub granted: u64,
     /// Units spent since the previous renewal, which are charged now.

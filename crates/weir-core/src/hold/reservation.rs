@@ -28,12 +28,12 @@ pub struct Reservation<'a> {
     /// client finds it.
     pub name: &'a [u8],
     /// The requested step.
-    pub step: Step,
+    pub step: ReservationStep,
 }
 
 /// The steps in the life of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ReservationStep {
     /// Decides the plan, and holds its cost on all levels that pass.
     Reserve {
         /// Maximum time until it expires, within [`RESERVATION_TTL`].
@@ -55,7 +55,7 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl ReservationStep {
     /// Whether it charges again each time that it is requested.
     pub fn is_new(self) -> bool {
         matches!(self, Self::Reserve { .. })
@@ -221,15 +221,15 @@ pub trait Reservations: Ledgers {
 pub(super) fn decide(plan: &Plan<'_>, states: &mut impl Reservations, now: Micros) -> (Decisions, Option<Outcome>) {
     let Some(reservation) = plan.reservation else { return (plan::decide(plan, states, now), None) };
     let Reservation { name, step } = reservation;
-    if let Step::Reserve { ttl, on_expiry } = step {
+    if let ReservationStep::Reserve { ttl, on_expiry } = step {
         let (decisions, outcome) = reserve(plan, states, now, name, deadline(ttl, now), on_expiry);
         return (decisions, Some(outcome));
     }
     let outcome = match (states.record(name).filter(|record| record.expires() > now), step) {
-        (None, _) | (Some(Record::Settled { .. }), Step::Extend { .. }) => Outcome::Unknown,
+        (None, _) | (Some(Record::Settled { .. }), ReservationStep::Extend { .. }) => Outcome::Unknown,
         (Some(Record::Settled { actual, overage, .. }), _) => Outcome::Settled { actual, overage, before: true },
-        (Some(open), Step::Extend { ttl }) => extend(plan, states, now, name, open, deadline(ttl, now)),
-        (Some(open), Step::Commit { actual }) => settle(plan, states, now, name, &open, actual),
+        (Some(open), ReservationStep::Extend { ttl }) => extend(plan, states, now, name, open, deadline(ttl, now)),
+        (Some(open), ReservationStep::Commit { actual }) => settle(plan, states, now, name, &open, actual),
         (Some(open), _) => settle(plan, states, now, name, &open, 0),
     };
     let decisions = (0..plan.levels().len()).map(|index| peek(plan, states, index, now)).collect();

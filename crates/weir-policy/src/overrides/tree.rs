@@ -23,9 +23,9 @@ const MAX_OTHER_STATES: usize = 16;
 /// The overrides of one policy, in persistent maps: copies share structure, so a change costs the same for many
 /// overrides as for few.
 ///
-/// At each level the override with the longest pattern acts, if its pattern is not longer than the
-/// prefix that the limit covers; among patterns of one length the first with an exact segment where
-/// the others have [`ANY`]. A ban acts in addition to other overrides; of several the one that
+/// At each level the override with the longest pattern acts, among those whose pattern is not longer
+/// than the prefix that the limit covers; among patterns of one length the first with an exact segment
+/// where the others have [`ANY`]. A ban acts in addition to other overrides; of several the one that
 /// lasts longest.
 #[derive(Clone)]
 pub struct Overrides {

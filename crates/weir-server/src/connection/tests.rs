@@ -27,8 +27,8 @@ use crate::{
     unread,
 };
 
-/// Maximum number of bytes that one connection reads before others have their turn: its first, what all share, and a
-/// turn.
+/// Maximum number of bytes that one connection reads before others have their turn: its first portion, the shared
+/// budget, and a turn.
 const MAX_BYTES_AT_ONCE: u64 = (2 + 8 + 12) << 10;
 
 /// The server's end of a connection, which counts the bytes that are read.

@@ -1,4 +1,4 @@
-//! Client connections to a gRPC service. All of them are opened here.
+//! Client connections to a gRPC service or a collector of spans. All of them are opened here.
 
 #[cfg(feature = "cli")]
 mod options;
@@ -53,7 +53,7 @@ impl FromStr for Address {
     }
 }
 
-/// Returns what an address lacks, where that is clear.
+/// Returns the fault of an address, if it is clear.
 fn refined(text: &str) -> Option<String> {
     let is_host = |text: &str| !text.is_empty() && !text.contains(['/', ':', ' ']);
     match text.rsplit_once(':') {
@@ -75,13 +75,18 @@ impl Address {
     }
 }
 
-/// CA bundle, client certificate and server name of a TLS connection.
+/// The ALPN protocol of gRPC.
+pub const HTTP_2: &str = "h2";
+
+/// CA bundle, client certificate, server name and protocol of a TLS connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Trust<'a> {
     /// The PEM files.
     pub paths: Paths<'a>,
     /// The server name to expect; empty: the host of the address.
     pub server_name: &'a str,
+    /// The ALPN protocol.
+    pub alpn: &'static str,
     /// Hints for errors.
     pub hints: Hints,
 }
@@ -98,6 +103,7 @@ impl Trust<'_> {
 pub struct Destination {
     listen: Listen,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    alpn: &'static str,
     hints: Hints,
     unexpected: Unexpected,
 }
@@ -114,12 +120,13 @@ impl Destination {
     /// # Errors
     /// A sentence that names the option or the file.
     pub fn new(address: &Address, trust: Trust<'_>) -> Result<Self, String> {
-        let (listen, hints, unexpected) = (address.listen.clone(), trust.hints, Unexpected::default());
+        let Trust { alpn, hints, .. } = trust;
+        let (listen, unexpected) = (address.listen.clone(), Unexpected::default());
         if !address.encrypted.unwrap_or(trust.is_set()) {
             return if trust.is_set() {
                 Err(format!("http://{listen} is not encrypted; use https:// with the --tls-… options"))
             } else {
-                Ok(Self { listen, tls: None, hints, unexpected })
+                Ok(Self { listen, tls: None, alpn, hints, unexpected })
             };
         }
         let Listen::Tcp(host) = &listen else { return Err("--tls-…: a unix socket is not encrypted".to_owned()) };
@@ -127,8 +134,8 @@ impl Destination {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = server_name(if trust.server_name.is_empty() { host } else { trust.server_name })?;
         let mut config = trust.paths.read().and_then(|texts| trust.paths.config(&texts))?;
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { listen, tls: Some((Arc::new(config).into(), name)), hints, unexpected })
+        config.alpn_protocols = vec![alpn.into()];
+        Ok(Self { listen, tls: Some((Arc::new(config).into(), name)), alpn, hints, unexpected })
     }
 
     /// Opens a connection.
@@ -147,6 +154,7 @@ impl Destination {
                 let connected = connector.connect(name.clone(), stream).await;
                 Box::new(connected.map_err(|error| explained(error, self.hints))?)
             }
+            None if self.alpn != HTTP_2 => Box::new(stream),
             None => Box::new(Plain::new(stream, self.authority(), self.hints, Arc::clone(&self.unexpected))),
         })
     }
@@ -185,7 +193,7 @@ mod tests {
     fn destination(address: &str, name: &str) -> Result<String, String> {
         let none = Path::new("");
         let hints = Hints { requires_tls: str::to_owned, without_tls: "", ca: "", server_name: "" };
-        let trust = Trust { paths: Paths { ca: none, cert: none, key: none }, server_name: name, hints };
+        let trust = Trust { paths: Paths { ca: none, cert: none, key: none }, server_name: name, alpn: HTTP_2, hints };
         Ok(Destination::new(&address.parse()?, trust)?.to_string())
     }
 

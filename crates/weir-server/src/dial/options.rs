@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use weir_core::domain::time::parse_duration;
 use weir_settings::{Secret, tls::Paths};
 
-use super::{Address, Destination, Hints, Trust};
+use super::{Address, Destination, HTTP_2, Hints, Trust};
 
 /// A service, and how to get there.
 #[derive(Args)]
@@ -90,7 +90,7 @@ impl Options {
             }
         }
         let paths = Paths { ca: &ca, cert: &cert, key: &key };
-        let trust = Trust { paths, server_name: &server_name, hints: HINTS };
+        let trust = Trust { paths, server_name: &server_name, alpn: HTTP_2, hints: HINTS };
         Destination::new(&address, trust)
     }
 

@@ -16,23 +16,23 @@ use tokio::{
 /// Content types of the TLS records with which a server answers bytes that are not TLS.
 const TLS_ALERT: u8 = 21;
 const TLS_HANDSHAKE: u8 = 22;
-/// The first byte of an HTTP/1 response. HTTP/2 begins with the length of a frame, whose first byte is far lower.
+/// The first byte of an HTTP/1 response. HTTP/2 starts with the length of a frame, whose first byte is far lower.
 const HTTP_1: u8 = b'H';
 
 /// The protocol mismatch, once it is detected. An HTTP/2 client may hide the error of its connection behind another
 /// one.
 pub(super) type Unexpected = Arc<OnceLock<String>>;
 
-/// What to do about a server that cannot be talked to, in the words of those who configured the connection.
+/// Advice for connections to a server that does not answer as expected, in terms of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Hints {
     /// The server at this authority requires TLS.
     pub requires_tls: fn(&str) -> String,
     /// The server answers without TLS.
     pub without_tls: &'static str,
-    /// What names the CA bundle.
+    /// The setting of the CA bundle.
     pub ca: &'static str,
-    /// What names the expected name of the server.
+    /// The setting of the server's expected name.
     pub server_name: &'static str,
 }
 
@@ -50,7 +50,7 @@ impl Plain {
         Self { stream, authority: Some(authority.to_owned()), hints, found }
     }
 
-    /// Returns the error for a server whose answer begins with this byte, or that closes before the first byte.
+    /// Returns the error for a server whose answer starts with this byte, or that closes before the first byte.
     fn unexpected(&mut self, first: Option<u8>) -> Option<io::Error> {
         let authority = self.authority.take()?;
         let https = (self.hints.requires_tls)(&authority);
@@ -68,7 +68,7 @@ impl Plain {
     fn reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
-        // Whatever the result, there is a byte or there is none.
+        // The result does not matter, only whether there is a byte.
         let _ = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
         self.unexpected(buffer.filled().first().copied()).unwrap_or(error)
     }

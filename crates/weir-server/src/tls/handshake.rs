@@ -85,7 +85,7 @@ impl Tls {
         }
     }
 
-    /// Returns the configuration in force.
+    /// Returns the current configuration.
     pub fn files(&self) -> Arc<TlsFiles> {
         self.files.load_full()
     }
@@ -103,7 +103,7 @@ impl Tls {
     }
 
     /// Waits until the certificate of a connection is no longer accepted: it has expired, the CA bundle has changed and
-    /// does not verify it, or its name belongs to no client any more.
+    /// does not verify it, or no client has its name any more.
     pub(crate) async fn until_revoked(
         &self,
         certificate: ClientCertificate,
@@ -121,7 +121,7 @@ impl Tls {
         self.metrics.revoked.increment(1);
     }
 
-    /// Takes the slot of a handshake. It is taken when the connection is accepted, not when its worker begins to serve
+    /// Takes the slot of a handshake. It is taken when the connection is accepted, not when its worker starts to serve
     /// it, so that the oldest slot is the one that has been silent for longest.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ const SCHEME_END: &str = "://";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateIdentity {
     names: Vec<Name>,
-    /// The first time at which it is no longer valid.
+    /// The time from which it is not valid any more.
     pub end: SystemTime,
 }
 
@@ -55,7 +55,6 @@ impl CertificateIdentity {
         Ok(Self { names, end })
     }
 
-    /// Whether one of its names matches one of these patterns.
     pub(crate) fn matches_any(&self, patterns: &[NamePattern]) -> bool {
         patterns.iter().any(|pattern| self.matches(pattern))
     }

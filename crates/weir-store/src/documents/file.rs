@@ -14,7 +14,7 @@ use weir_settings::file;
 
 use super::{Changed, MAX_LOG};
 
-/// Most recent changes that a rewritten file keeps besides those that documents need.
+/// Most recent changes that a rewritten file keeps in addition to the changes that documents need.
 const KEPT: usize = MAX_LOG / 10;
 
 /// The largest file that is read. It grows by a few hundred bytes with each change, until it is compacted.
@@ -28,7 +28,6 @@ pub(super) struct LogFile {
     end: u64,
     /// Whether a line whose write failed may be left after it.
     has_torn_line: bool,
-    /// Number of lines.
     lines: usize,
     /// Number of lines at which it is compacted.
     max_lines: usize,
@@ -91,7 +90,7 @@ impl LogFile {
     }
 
     /// Opens the file, whose changes are `log`. A file with [`MAX_LOG`] or more is rewritten with the last [`KEPT`] and
-    /// those that are `needed`.
+    /// the `needed` changes.
     pub(super) fn open(path: &Path, log: &[Changed], needed: impl Fn(&&Changed) -> bool) -> Result<Self, FileError> {
         let mut lines = log.len();
         if lines >= MAX_LOG {

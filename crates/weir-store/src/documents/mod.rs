@@ -1,4 +1,4 @@
-//! Named documents with a change log, for what operators set at run time: in the shared store, or in this process and a
+//! Named documents with a change log, which operators set at run time: in the shared store, or in this process and a
 //! file.
 
 mod file;
@@ -110,8 +110,8 @@ impl Documents {
         }
     }
 
-    /// Returns the changes since a position in the log, `None` for that of an empty log; all documents if the log does
-    /// not reach back to it, as to the default one.
+    /// Returns the changes since a position in the log (`None`: the position of an empty log), or all documents if the
+    /// log does not reach back to it, as to the default one.
     ///
     /// # Errors
     /// [`StoreError`] when the store has no answer.

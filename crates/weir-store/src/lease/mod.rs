@@ -68,6 +68,15 @@ struct Shared {
     io: Io,
 }
 
+impl Shared {
+    /// Records the policy version of a check, on the path of every check that the store decides.
+    fn see(&self, policy_version: u64) {
+        if self.policy_version.load(Ordering::Relaxed) < policy_version {
+            self.policy_version.fetch_max(policy_version, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The key of a lease: the path of the deepest level, which identifies all levels within one policy version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Name {
@@ -204,12 +213,14 @@ impl Leases {
 
     /// Chooses how to decide a plan that [`Self::decide`] did not.
     pub fn decide_uncovered(&self, redis: &RedisStore, plan: &Plan<'_>) -> Uncovered {
-        let (Some(ttl), Some(name)) = (plan.lease_ttl(), NameRef::of(plan)) else { return Uncovered::NotLeased };
+        let Some(name) = NameRef::of(plan) else { return Uncovered::NotLeased };
+        // Also if the plan cannot be leased: the policy may have turned leases off.
+        self.shared.see(name.policy_version);
+        let Some(ttl) = plan.lease_ttl() else { return Uncovered::NotLeased };
         let (cost, now) = (plan.levels()[0].cost, self.shared.clock.now());
         if cost <= 0 {
             return Uncovered::NotLeased;
         }
-        self.shared.policy_version.fetch_max(name.policy_version, Ordering::Relaxed);
         let found = self.shared.table.pin().get(&name).cloned();
         let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else {
             return Uncovered::NotLeased;

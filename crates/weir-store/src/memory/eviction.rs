@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::{MemoryStore, locked_plan::LocatedState, shard::Shard, sweep::MAX_SHARDS_SEARCHED};
 use weir_core::domain::Clock;
 
-/// Shards sampled to find the fullest for an eviction, besides those that the plan has locked.
+/// Shards sampled to find the fullest for an eviction, in addition to the shards that the plan has locked.
 const SHARDS_SAMPLED: usize = 4;
 /// States of that shard that are sampled.
 const STATES_SAMPLED: usize = 32;
 
-/// The rule for a request that needs a new state when no expired state makes room.
+/// The rule for a request that needs a new state when no expired state frees capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {

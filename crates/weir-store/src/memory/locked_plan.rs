@@ -43,7 +43,7 @@ pub(super) struct LockedPlan<'s, 'p, C> {
     added: usize,
     /// There may be holds on the plan's states.
     is_held: bool,
-    /// Whether the plan's own levels or holds lacked room.
+    /// Whether the plan's own levels or holds lacked capacity.
     lacks_capacity: Cell<bool>,
     now: Micros,
 }
@@ -117,7 +117,7 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
         self.records = records.map(|records| shards.partition_point(|shard| *shard < records));
     }
 
-    /// Looks up the states and sweeps expired ones if new states may lack room. Returns the time of the decision.
+    /// Looks up the states and sweeps expired ones if new states may lack capacity. Returns the time of the decision.
     pub(super) fn read_states(&mut self) -> Micros {
         self.now = self.store.clock.now();
         self.find();

@@ -59,11 +59,11 @@ pub struct MemoryStats {
     /// States held now, including expired ones that are not swept yet. Large ones count as in
     /// [`MemorySettings::max_keys`].
     pub keys: usize,
-    /// Plans without room for a new state.
+    /// Plans without capacity for a new state.
     pub capacity_misses: usize,
     /// States dropped after their expiry.
     pub expired: usize,
-    /// States evicted before their expiry to make room ([`WhenFull::Evict`]).
+    /// States evicted before their expiry to free capacity ([`WhenFull::Evict`]).
     pub evicted: usize,
     /// States of a snapshot that did not fit.
     pub left_out: usize,
@@ -83,10 +83,10 @@ fn decide_and_renew<C: Clock>(
     now: Micros,
 ) -> (Decisions, Grant) {
     locked_plan.will_hold();
-    // New units need room for the hold on each level; earlier holds are settled in any case.
+    // New units need capacity for the hold on each level; earlier holds are settled in any case.
     let has_room = renewal.want == 0 || locked_plan.reserve_room(0..plan.levels().len(), 0);
     let want = if has_room { renewal.want } else { 0 };
-    // The check itself needs no more room than without a lease.
+    // The check itself needs no more capacity than without a lease.
     locked_plan.release_room();
     hold::renew(plan, locked_plan, now, &Renewal { want, ..*renewal })
 }
@@ -189,7 +189,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Changes a shard and updates the capacity in use, of which `taken` is already reserved. The rest is added without
-    /// a check: a plan with long names may exceed `max_keys`, and the next plan finds no room.
+    /// a check: a plan with long names may exceed `max_keys`, and the next plan finds no free capacity.
     #[inline]
     fn change<T>(&self, shard: &mut Shard, taken: usize, change: impl FnOnce(&mut Shard) -> T) -> T {
         let before = shard.weight() + taken;

@@ -21,7 +21,7 @@ const SLICE: usize = 512;
 /// Most states read for one page.
 const MAX_SEEN: usize = 65_536;
 
-/// The position where a page begins.
+/// The position where a page starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Position {
     shard: u32,

@@ -28,7 +28,7 @@ pub(super) struct ShardHolds {
     next_sweep: Micros,
 }
 
-/// A ledger and its expiry: units held may count as spent at their deadline, and matter as long as that charge.
+/// A ledger, and how long its units matter: they may count as spent at their deadline, and matter as long as that charge.
 #[derive(Default)]
 struct Kept {
     ledger: Ledger,
@@ -41,6 +41,11 @@ struct Recorded {
     record: Record,
     anchor_end: u16,
     weight: u32,
+}
+
+/// Returns the time until which a ledger is kept whose units matter until `expires`.
+pub(super) fn lasts_until(ledger: &Ledger, expires: Micros) -> Micros {
+    expires.max(ledger.last_deadline())
 }
 
 impl Recorded {
@@ -89,7 +94,6 @@ impl ShardHolds {
         }
     }
 
-    /// Returns the record with this name at an anchor.
     pub(super) fn record(&self, anchor_path: &[u8], name: &[u8]) -> Option<&Record> {
         self.records.get(&joined(anchor_path, name)[..]).map(|recorded| &recorded.record)
     }
@@ -152,7 +156,7 @@ impl ShardHolds {
             freed += if expires > now { 0 } else { weight as usize };
             expires > now
         };
-        self.ledgers.retain(|_, kept| stays(kept.expires, kept.weight));
+        self.ledgers.retain(|_, kept| stays(lasts_until(&kept.ledger, kept.expires), kept.weight));
         self.records.retain(|_, recorded| stays(recorded.record.expires(), recorded.weight));
         self.answers = self.records.values().filter(|recorded| recorded.is_answer()).count();
         self.weight -= freed;
@@ -181,7 +185,7 @@ impl ShardHolds {
         self.ledgers.capacity() + self.records.capacity()
     }
 
-    /// Iterates over the ledgers, with the names of their states and their expiry.
+    /// Iterates over the ledgers, with the names of their states and the time until which their units matter.
     pub(super) fn ledgers(&self) -> impl Iterator<Item = (&[u8], &Ledger, Micros)> {
         self.ledgers.iter().map(|(name, kept)| (&name[..], &kept.ledger, kept.expires))
     }

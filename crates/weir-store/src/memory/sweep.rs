@@ -10,11 +10,11 @@ const SWEEP_SLICE: usize = 1_024;
 /// Number of shards that a plan searches for expired states in a full store, if there are more than
 /// [`FULL_SEARCH_MAX_SHARDS`].
 pub(super) const MAX_SHARDS_SEARCHED: usize = 256;
-/// Largest number of shards for which all are searched: that of a store for thirteen million states.
+/// Largest number of shards for which all are searched: the shards of a store for thirteen million states.
 const FULL_SEARCH_MAX_SHARDS: usize = 4_096;
 /// Most shards of which a slice is swept in one search. Shards without expired states do not count.
 const MAX_SHARDS_SWEPT: usize = 16;
-/// Longest pause (10 ms) after a search of all shards that has not made room.
+/// Longest pause (10 ms) after a search of all shards that has not freed capacity.
 const SEARCH_PAUSE: Micros = 10_000;
 
 impl<C: Clock> MemoryStore<C> {
@@ -49,9 +49,9 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Drops expired states to make room: in the shards that the plan has locked, then in others that are not locked.
-    /// After a search of all shards that has not made room, the next one waits for the next expiry that it has seen, but
-    /// at most [`SEARCH_PAUSE`].
+    /// Drops expired states to free capacity: in the shards that the plan has locked, then in others that are not
+    /// locked. After a search of all shards that has not freed any, the next one waits for the next expiry that it has
+    /// seen, but at most [`SEARCH_PAUSE`].
     pub(super) fn sweep_when_full(&self, guards: &mut Guards<'_>, missing: usize, now: Micros) {
         // A pause that ends later is from before the clock stepped back.
         if (1..=SEARCH_PAUSE).contains(&self.next_search.load(Ordering::Relaxed).saturating_sub(now)) {

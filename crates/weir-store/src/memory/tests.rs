@@ -13,7 +13,7 @@ use std::{
 use super::*;
 use weir_core::{
     domain::{Charge, Decision, ManualClock, key::MAX_SEGMENTS, time::SECOND},
-    hold::{Hold, HoldId, Idempotency, OnExpiry, Outcome, RequestId, Reservation, Step},
+    hold::{Hold, HoldId, Idempotency, OnExpiry, Outcome, RequestId, Reservation, ReservationStep},
     plan::{Level, Limit, Origin},
     testing::parse,
 };
@@ -105,7 +105,7 @@ fn concurrent_threads_reuse_expired_states() {
             });
         }
     });
-    // Shards locked by other threads cannot be swept, so a few checks may be refused, although half of the room is
+    // Shards locked by other threads cannot be swept, so a few checks may be refused, although half of the capacity is
     // never needed.
     assert!(refused.load(Ordering::Relaxed) < MOST / 100, "{refused:?} of {} were refused", MOST / 2);
 }

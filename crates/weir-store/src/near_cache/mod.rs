@@ -77,7 +77,7 @@ struct Refusal {
     until: Micros,
 }
 
-/// The terms that a request must share with the refused one, besides the key.
+/// The terms, in addition to the key, that a request must share with the refused one.
 #[derive(PartialEq)]
 enum RequestTerms {
     /// Terms of a whole plan. The costs must be equal: a higher cost would be refused too, but for longer, or
@@ -102,7 +102,7 @@ pub struct Lookup {
 /// The outcome of caching refusals; for several, the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Inserted {
-    /// There was no refusal to cache.
+    /// Not a refusal that can be cached.
     Skipped,
     /// Cached.
     Cached,
@@ -195,7 +195,7 @@ impl<C: Clock> NearCache<C> {
         Inserted::Cached
     }
 
-    /// Invalidates all cached refusals, and those of look-ups in progress.
+    /// Invalidates all cached refusals, and the refusals of look-ups in progress.
     pub(crate) fn forget_all(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
@@ -211,7 +211,7 @@ impl Shard {
         self.refusals.find(key.hash, |refusal| *refusal.path == *key.path)
     }
 
-    /// Makes room for one more refusal, of at most `most`.
+    /// Frees capacity for one more refusal, of at most `most`.
     fn make_room(&mut self, most: usize, now: Micros) -> bool {
         if self.refusals.len() < most {
             return true;
@@ -268,7 +268,7 @@ impl<'a> LookupKey<'a> {
     }
 }
 
-/// Returns the time for which all refusing levels keep refusing unless units are given back; 0 if the request passes.
+/// Returns the time for which all refusing levels keep refusing unless units are refunded; 0 if the request passes.
 fn refusal_duration(plan: &Plan<'_>, decisions: &Decisions) -> Micros {
     if plan.levels().iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed) {
         return 0;

@@ -20,7 +20,7 @@ struct Scene {
     key: Key,
 }
 
-/// The parameters of a request besides its key.
+/// The parameters of a request except its key.
 #[derive(Clone, Copy)]
 struct Request {
     cost: i64,

@@ -25,7 +25,7 @@ pub(super) struct Entry {
     phase: Micros,
     /// Capacity used, in keys: a state may have a mark for each unit, and a name may be long.
     pub size: usize,
-    /// Units admitted and not given back.
+    /// Units admitted and not refunded.
     pub units: u64,
     /// The local state, from which follows how many of the units still count.
     state: Option<State>,

@@ -22,7 +22,7 @@ pub enum ChargeOutcome {
     Unknown,
     /// Dropped by a reset.
     Reset,
-    /// Dropped, because their limit is no longer in force.
+    /// Dropped, because their limit is no longer effective.
     Policy,
     /// Lost: the process ended before the store answered.
     Shutdown,

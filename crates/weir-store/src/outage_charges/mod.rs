@@ -98,7 +98,7 @@ impl OutageCharges {
         self.outcomes[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Records the units charged by decisions made without the store. `fates` tells what the store did for each level.
+    /// Records the units charged by decisions made without the store. `fates` are the outcomes in the store, per level.
     pub fn record(&self, plan: &Plan<'_>, decisions: &[Decision], fates: &[Fate]) {
         if plan.is_preview || plan.dry_run {
             return;
@@ -153,8 +153,8 @@ impl OutageCharges {
         0..SHARDS
     }
 
-    /// Returns the names of a shard's levels whose anchors are served, after dropping all levels of which no units
-    /// count any more.
+    /// Returns the names of a shard's levels whose anchors are served, after dropping all levels whose units no longer
+    /// count.
     pub(crate) fn due(&self, shard: usize, is_served: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
         let now = self.clock.now();
         let mut due = Vec::new();
@@ -225,7 +225,7 @@ impl OutageCharges {
         }
     }
 
-    /// Drops the units of a key, and with `subtree` those of all keys below it.
+    /// Drops the units of a key, and with `subtree` also of all keys below it.
     pub(crate) fn reset(&self, path: &[u8], subtree: bool) {
         if self.keys() == 0 {
             return;
@@ -240,7 +240,7 @@ impl OutageCharges {
         }
     }
 
-    /// Drops the units of policy limits that are not in force, by encoded domain, name and ident.
+    /// Drops the units of policy limits that are not effective, by encoded domain, name and ident.
     pub fn retain(&self, is_in_force: impl Fn(&[u8], &str, &[u8]) -> bool) {
         self.drop_where(ChargeOutcome::Policy, |name, entry| {
             entry.limit_of_policy(name).is_some_and(|(domain, limit, ident)| !is_in_force(domain, limit, ident))

@@ -192,7 +192,7 @@ impl Batch {
         Ok(round)
     }
 
-    /// Builds a call, and tells whether `ASKING` must precede it.
+    /// Builds a call, and returns whether `ASKING` must precede it.
     fn command(&self, call: usize, now: Option<Micros>) -> (Cmd, bool) {
         let waiters = &self.waiters[self.calls[call].clone()];
         (command(waiters, now), waiters.first().is_some_and(|waiter| waiter.asking))

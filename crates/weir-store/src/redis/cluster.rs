@@ -41,8 +41,8 @@ struct Shared {
     /// Serializes changes of the map.
     change: Mutex<()>,
     refresh: Refresh,
-    /// Open while refreshes fail or the map is incomplete: checks of a hash slot without a known master then fail at
-    /// once.
+    /// Open while refreshes fail or the map is incomplete: checks of a hash slot without a known master then fail
+    /// immediately.
     topology: Breaker,
 }
 
@@ -189,8 +189,8 @@ impl Shared {
         self.importer(&address, slot).map(Some)
     }
 
-    /// Triggers a refresh, if an outdated map may have caused the failure: not for overload, nor for what a state or
-    /// the call's arguments caused.
+    /// Triggers a refresh, if an outdated map may have caused the failure: not for overload, nor for failures caused by
+    /// a state or the call's arguments.
     fn refresh_after(&self, failure: Failure) -> Failure {
         use Failure::{Corrupt, Late, QueueFull, Rejected, Shed};
         if !matches!(failure, QueueFull | Shed | Late | Corrupt(_) | Rejected { code: ErrorCode::Clock, .. }) {

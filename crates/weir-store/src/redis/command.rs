@@ -54,7 +54,7 @@ pub fn error_text(error: &ServerError) -> String {
 }
 
 /// Classifies the error of a command. Unless the server replied with an error, the command may have run: the crate does
-/// not tell whether it was sent before the connection failed.
+/// not report whether it was sent before the connection failed.
 pub fn failure(error: RedisError) -> Failure {
     match ServerError::try_from(error) {
         Ok(error) => Failure::of_server(&error_text(&error)),

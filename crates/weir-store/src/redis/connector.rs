@@ -144,7 +144,7 @@ impl Connector {
             query(connection.clone(), &command(&[b"SELECT", self.database.to_string().as_bytes()]), false).await?;
         }
         if self.waits_for_replicas {
-            // Zero replicas, so it returns at once: only the permission is tested.
+            // Zero replicas, so it returns immediately: only the permission is tested.
             query(connection.clone(), &command(&[b"WAIT", b"0", b"1"]), false).await?;
         }
         script::load(connection.clone()).await?;

@@ -134,13 +134,13 @@ impl RedisStore {
     }
 }
 
-/// The changes of one group, to be undone because another group refused, or knows the id as that of another request.
+/// The changes of one group, to be undone because another group refused, or has the id from another request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Undo<'a> {
     pub group: &'a Group,
     /// Whether all changes are undone, also those that a refusal would leave.
     pub is_whole: bool,
-    /// The change of each level's state, and the units to give back.
+    /// The change of each level's state, and the units to refund.
     pub levels: Vec<(StateChange, i64)>,
     /// Time of the charges, by the server's clock.
     pub charged_at: Micros,
@@ -174,8 +174,8 @@ pub(super) fn idempotency(answers: impl IntoIterator<Item = Idempotency>) -> Ide
     answers.into_iter().reduce(joined).unwrap_or_default()
 }
 
-/// Returns the undos for these groups after a refusal elsewhere. After a conflict nothing is decided: what a refusal
-/// would leave is undone too.
+/// Returns the undos for these groups after a refusal elsewhere. After a conflict nothing is decided: even the effects
+/// of a refusal are undone.
 pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)], is_conflict: bool) -> Vec<Undo<'a>> {
     let charged = |index: usize, decision: &Decision| {
         if is_undone(plan, index) && decision.allowed && !plan.dry_run { plan.levels()[index].cost.max(0) } else { 0 }

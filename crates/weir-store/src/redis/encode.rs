@@ -16,7 +16,7 @@ use crate::outage_charges::Due;
 use weir_core::{
     algorithm::{Params, UndoRule},
     domain::{Charge, Micros},
-    hold::{OnExpiry, Renewal, RequestId, Reservation, Step, levels_digest},
+    hold::{OnExpiry, Renewal, RequestId, Reservation, ReservationStep, levels_digest},
     plan::{Level, Plan, firsts},
 };
 
@@ -44,7 +44,7 @@ pub(crate) enum Mode<'a> {
     Reserve(&'a Reservation<'a>),
     /// Like [`Reserve`](Self::Reserve), and claims the reservation of an earlier attempt in the same way.
     ClaimReservation(&'a Reservation<'a>),
-    /// Undoes the reservation of this name: deletes it and gives back its units.
+    /// Undoes the reservation of this name: deletes it and refunds its units.
     UndoReservation(&'a [u8]),
 }
 
@@ -64,7 +64,7 @@ impl Mode<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct RenewalPlan {
     keys: SmallVec<[Vec<u8>; 1]>,
-    /// The encoded columns before the phases. Phases are encoded at sending time, because those of a calendar change.
+    /// The encoded columns before the phases. Phases are encoded at sending time, because calendar phases change.
     columns: Vec<u8>,
     phases: SmallVec<[Phase; 1]>,
     /// The encoded column after the phases.
@@ -93,9 +93,9 @@ pub(crate) struct Part {
     pub levels: u32,
     /// The work for the server, in levels of a usual algorithm.
     pub work: u32,
-    /// The fields of the answer, besides each level's decision.
+    /// The fields of the answer, except each level's decision.
     pub fields: AnswerFields,
-    /// The request has an id, so the answer tells whether it is a repeat.
+    /// The request has an id, so the answer reports whether it is a repeat.
     pub has_id: bool,
 }
 
@@ -267,11 +267,11 @@ fn head(
         Mode::Reserve(reservation) | Mode::ClaimReservation(reservation) => {
             text(body, reservation.name);
             let (task, value) = match reservation.step {
-                Step::Reserve { ttl, on_expiry: OnExpiry::Keep } => (1, ttl),
-                Step::Reserve { ttl, on_expiry: OnExpiry::Release } => (2, ttl),
-                Step::Commit { actual } => (3, actual as i64),
-                Step::Cancel => (3, 0),
-                Step::Extend { ttl } => (4, ttl),
+                ReservationStep::Reserve { ttl, on_expiry: OnExpiry::Keep } => (1, ttl),
+                ReservationStep::Reserve { ttl, on_expiry: OnExpiry::Release } => (2, ttl),
+                ReservationStep::Commit { actual } => (3, actual as i64),
+                ReservationStep::Cancel => (3, 0),
+                ReservationStep::Extend { ttl } => (4, ttl),
             };
             [task, value].into_iter().for_each(|number| int(body, number));
         }
@@ -322,7 +322,7 @@ fn field(body: &mut ByteBuf, level: &Level<'_>) {
     body.as_mut_vec().extend_from_slice(ident);
 }
 
-/// Returns the encoded rule of a level: what the script needs of its limit.
+/// Returns the encoded rule of a level: the parameters of its limit that the script needs.
 pub(crate) fn rule_of<'l>(level: &'l Level<'_>) -> Cow<'l, [u8]> {
     let encoded = || encoded_rule(level);
     if level.scaled.is_some() { Cow::Owned(encoded().into()) } else { Cow::Borrowed(level.limit.encoded(encoded)) }

@@ -34,7 +34,7 @@ use weir_telemetry::LogLimit;
 
 /// Least interval between two warnings of the same kind about a server.
 const WARNING_PAUSE: Duration = Duration::from_secs(60);
-/// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
+/// Connections to a server in addition to its pipeline workers': for probes, resets and scans.
 const EXTRA_CONNECTIONS: usize = 2;
 
 pub(crate) struct NodeFactory {

@@ -61,7 +61,7 @@ struct Tls {
 }
 
 impl Manager {
-    /// Creates a manager for this server and these secrets. `settings` are those of TLS, if it is enabled.
+    /// Creates a manager for this server and these secrets. `settings` are the TLS settings, if TLS is enabled.
     ///
     /// # Errors
     /// The server's name is not valid in a certificate.
@@ -98,8 +98,8 @@ impl Manager {
         Ok(Connection { connection, _driver: driver })
     }
 
-    /// Uses the latest CA certificates for new connections: those of the operating system may have changed in files
-    /// that no setting names.
+    /// Uses the latest CA certificates for new connections: the operating system's may have changed in files that no
+    /// setting names.
     pub(super) fn trust(&self, secrets: &Secrets) {
         if let Some((tls, certificates)) = self.tls.as_ref().zip(secrets.certificates.as_ref()) {
             tls.config.store(Arc::clone(certificates.config()));

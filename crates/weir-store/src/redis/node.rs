@@ -52,7 +52,7 @@ impl Node {
         Self { address, context, queues, hasher: FixedState::with_seed(seed), tasks }
     }
 
-    /// Returns the node's address; with Sentinel, that of the first configured Sentinel.
+    /// Returns the node's address; with Sentinel, the address of the first configured Sentinel.
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// Submits an outage charge. It never displaces a check, and its failure always tells whether it was sent.
+    /// Submits an outage charge. It never displaces a check, and its failure always reports whether it was sent.
     ///
     /// # Errors
     /// [`Failure`] when it was not charged, or that is unknown.

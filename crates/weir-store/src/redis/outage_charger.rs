@@ -17,13 +17,13 @@ use crate::{
 
 /// Interval for checking whether servers are healthy again.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Most levels in flight at once: a small part of a round trip's work.
+/// Most levels in flight: a small part of a round trip's work.
 const MAX_IN_FLIGHT: usize = 64;
 
 /// The background task that charges them.
 pub(super) struct OutageCharger {
     pub charges: Arc<OutageCharges>,
-    /// Its timeout for a charge is that of a check.
+    /// A charge has the timeout of a check.
     pub io: Io,
     /// Prefix of all Redis keys.
     pub prefix: Arc<[u8]>,

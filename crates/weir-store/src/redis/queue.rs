@@ -2,7 +2,7 @@
 //!
 //! A round trip carries a bounded amount of *work* for the server, so that one client's large batch does not delay the
 //! server and other clients for long. If more is queued, submitters are scheduled round-robin. A submitter is a
-//! client's connection with all its calls; a request without a connection is a submitter of its own.
+//! client's connection with all its calls; a request without a connection is a separate submitter.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -231,7 +231,7 @@ impl Queue {
         })
     }
 
-    /// Takes the parts of the next round trip, at most `most`. Parts that would be late are failed instead: those past
+    /// Takes the parts of the next round trip, at most `most`. Parts that would be late are failed instead: parts past
     /// their deadline, and overtaken ones whose deadline is within `round_trip`.
     pub(super) fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         let mut waiters = self.waiters.lock();
@@ -322,9 +322,9 @@ impl Waiters {
         taken
     }
 
-    /// Makes room in a full queue for a submitter's part, unless the submitter has its share: by removing parts whose
-    /// callers are gone, or else those beyond other submitters' shares. In a flood it is called for each part that is
-    /// rejected, so it goes through the queue only if it has not since parts were taken, or if that makes room.
+    /// Frees a place in a full queue for a submitter's part, unless the submitter has its share: by removing parts
+    /// whose callers are gone, or else parts beyond other submitters' shares. In a flood it is called for each rejected
+    /// part, so it goes through the queue only if it has not since parts were taken, or if that frees a place.
     fn make_room(&mut self, submitter: Submitter, max_waiting: usize) -> bool {
         if self.counts.is_none() || self.finds_abandoned() {
             self.waiting.retain(Waiter::is_awaited);

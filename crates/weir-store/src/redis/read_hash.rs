@@ -13,7 +13,7 @@ use crate::Failure;
 
 /// Least and greatest `COUNT` of a page. A field may have hundreds of kilobytes, and a reply of 16 MiB is not read.
 const COUNTS: (usize, usize) = (20, 1_000);
-/// Size of a page if its fields are as large as those of the page before.
+/// Size of a page if its fields are as large as the previous page's.
 const PAGE_BYTES: usize = 1 << 20;
 /// The first and last cursor.
 const START: &str = "0";

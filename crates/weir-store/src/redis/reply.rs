@@ -7,15 +7,15 @@ use super::command::error_text;
 use crate::{Failure, ResetDone};
 use weir_core::{
     domain::{Decision, Micros},
-    hold::{Grant, Idempotency, Outcome, Settled},
+    hold::{Grant, Idempotency, Outcome, RenewalTotals},
     plan::Decisions,
 };
 
-/// Largest time and duration accepted in a reply, in microseconds: hundreds of times what any limit makes of any state,
-/// and small enough that sums of several cannot overflow.
+/// Largest time and duration accepted in a reply, in microseconds: hundreds of times the largest value of any limit and
+/// state, and small enough that sums of several cannot overflow.
 pub const MAX_TIME: Micros = 1 << 60;
 
-/// The fields of an answer besides the decisions of its levels.
+/// The fields of an answer except the decisions of its levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerFields {
     /// No further fields.
@@ -152,7 +152,7 @@ impl<'a> Answers<'a> {
         // The sequence number is not in the reply; the caller fills it in.
         let refused_for = self.time()?;
         let (granted, spent, returned, burnt) = (self.count()?, self.count()?, self.count()?, self.count()?);
-        let settled = Settled { granted, spent, returned, burnt };
+        let settled = RenewalTotals { granted, spent, returned, burnt };
         Ok(Grant { sequence: 0, units, free, is_kept, is_recalled, refused_for, settled })
     }
 
@@ -188,8 +188,8 @@ impl<'a> Answers<'a> {
         Ok(((cursor != b"0").then_some(cursor), ResetDone { existed, removed, scanned: false }))
     }
 
-    /// Decodes a document's change: its log position, that of the preceding change, and the document's content before
-    /// it.
+    /// Decodes a document's change: its log position, the preceding change's position, and the document's content
+    /// before it.
     ///
     /// # Errors
     /// The server's error, or [`Failure::Server`] for a reply that cannot be decoded.

@@ -107,7 +107,7 @@ impl Paging {
     }
 
     /// Returns how many of the pending hashes to read in the next round trip, and the `COUNT` for each. A hash that is
-    /// not read completely goes on alone.
+    /// not read completely continues alone.
     fn next_read(&self) -> (usize, usize) {
         let fields = self.next_count().min(REPLY_BYTES / self.field_bytes).max(COUNT.0);
         let is_alone = self.cursor.is_first_elsewhere || self.cursor.hashes.first().is_some_and(|(_, at)| *at != 0);
@@ -174,7 +174,7 @@ impl Paging {
             };
             let next = number(&next)?;
             self.looked_at += 1 + fields.len() / 2;
-            // The largest mean, since a hash of large fields goes on alone.
+            // The largest mean, since a hash of large fields continues alone.
             field_bytes = field_bytes.max(fields.iter().map(Vec::len).sum::<usize>().checked_div(fields.len() / 2));
             self.tell(&hash, &fields);
             self.cursor.read_hash(next);

@@ -18,9 +18,19 @@ pub(super) fn text() -> &'static str {
             let number = index + 1;
             format!("if number == {number} then\n{}end\n", algorithm(entry))
         });
-        let holds =
-            ["step", "reset", "charge", "expire", "forget_expired", "renew", "has_room", "reserve", "settle_reserved"]
-                .map(|name| format!("{name} = hold_{name}"));
+        let holds = [
+            "step",
+            "reset",
+            "last_deadline",
+            "charge",
+            "expire",
+            "forget_expired",
+            "renew",
+            "has_room",
+            "reserve",
+            "settle_reserved",
+        ]
+        .map(|name| format!("{name} = hold_{name}"));
         let holds = format!("{{{}, TTL = HOLD_TTL, KEPT = KEPT, RELEASED = RELEASED}}", holds.join(", "));
         let within = [
             include_str!("script/plan.lua").to_owned(),

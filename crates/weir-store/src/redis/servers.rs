@@ -120,7 +120,7 @@ impl Servers {
         }
     }
 
-    /// Sends one part, whose first key is in hash slot `slot`. The part is built anew for each attempt.
+    /// Sends one part, whose first key is in hash slot `slot`. The part is built again for each attempt.
     ///
     /// # Errors
     /// The last [`Failure`].

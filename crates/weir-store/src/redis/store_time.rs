@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use crate::platform::Platform;
-use weir_core::domain::{Clock, Micros, time::SECOND};
+use weir_core::domain::{Clock, Micros};
+
+/// Error of the estimate that is not corrected. Much less than the shortest ttl of a hold.
+const MAX_ERROR: Micros = 5_000;
 
 /// This machine's wall clock with the offset last measured from a server; or a given clock.
 pub(crate) struct StoreTime {
@@ -38,8 +41,8 @@ impl StoreTime {
             return;
         }
         let ahead = at - self.platform.wall_clock();
-        // Smaller differences do not matter, and all workers read the offset, so that writes are expensive.
-        if (ahead - self.ahead.load(Relaxed)).abs() > SECOND {
+        // All workers read the offset, so that writes are expensive.
+        if (ahead - self.ahead.load(Relaxed)).abs() > MAX_ERROR {
             self.ahead.store(ahead, Relaxed);
         }
     }

@@ -14,8 +14,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Reads the files and checks that they are usable. Without a CA certificate, uses those of the operating system.
-    /// Blocks on disk I/O.
+    /// Reads the files and checks that they are usable. Without a CA certificate, uses the operating system's. Blocks
+    /// on disk I/O.
     ///
     /// # Errors
     /// A message with the file's path.

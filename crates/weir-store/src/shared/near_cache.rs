@@ -28,7 +28,7 @@ impl MeteredNearCache {
         Self { cache: NearCache::new(settings, clock), hits, full }
     }
 
-    /// Forgets all cached refusals, after units were given back.
+    /// Forgets all cached refusals, after units were refunded.
     pub(super) fn forget_all(&self) {
         self.cache.forget_all();
     }

@@ -10,7 +10,7 @@ use weir_core::{
         Charge, Decision, Key, ManualClock, Micros,
         time::{DAY, SECOND},
     },
-    hold::{HoldId, OnExpiry, Outcome, Renewal, Reservation, Step},
+    hold::{HoldId, OnExpiry, Outcome, Renewal, Reservation, ReservationStep},
     plan::{Level, Limit, Origin, Plan},
     testing::parse,
 };
@@ -51,14 +51,14 @@ async fn reserves_over_an_edge(store: &Authority, clock: &ManualClock) {
     };
     clock.set(EDGE - SECOND);
     assert_eq!(store.verdict(&limits.plan(0, 3)).await.decisions[0].reset_after, SECOND);
-    let reserved = ask(6, Step::Reserve { ttl: DAY, on_expiry: OnExpiry::Keep }).await;
+    let reserved = ask(6, ReservationStep::Reserve { ttl: DAY, on_expiry: OnExpiry::Keep }).await;
     assert!(matches!(reserved, Outcome::Reserved { .. }), "{reserved:?}");
     assert_eq!(peek(store, &limits).await.remaining, 1);
     // Used units are gone; held units may be used in the new window.
     clock.set(EDGE);
     assert_eq!(peek(store, &limits).await.remaining, 4);
     clock.set(EDGE + SECOND);
-    let settled = ask(6, Step::Commit { actual: 2 }).await;
+    let settled = ask(6, ReservationStep::Commit { actual: 2 }).await;
     assert!(matches!(settled, Outcome::Settled { actual: 2, overage: 0, .. }), "{settled:?}");
     let now = peek(store, &limits).await;
     assert_eq!((now.remaining, now.reset_after), (8, NEXT - EDGE - SECOND));

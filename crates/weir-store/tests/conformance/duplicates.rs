@@ -1,6 +1,6 @@
 //! Two limits of one request that share a state: once the first one has refunded everything, the state counts as empty
-//! for the second one, whatever its encoding still contains. Some encodings keep numbers that no longer count, which a
-//! clock that steps back reveals.
+//! for the second one, regardless of its encoding. Some encodings keep numbers that no longer count, which a clock that
+//! steps back reveals.
 
 use std::sync::Arc;
 
@@ -25,7 +25,6 @@ pub const START: Micros = 1_790_000_000_000_000;
 /// charges are outside the window at the time of the refunds, and inside again after the clock has stepped back.
 const TRACE: [(Micros, &[i64]); 4] = [(0, &[2]), (5, &[2]), (12, &[-2, -2]), (6, &[0])];
 
-/// Runs the trace and returns all decisions.
 async fn run_trace(params: &Params, store: &mut impl StoreUnderTest) -> Vec<Decisions> {
     store.forget().await;
     let key = Key::new("", &["user", "alex"]).expect("a key");
@@ -91,7 +90,7 @@ async fn undoing_a_shadow_keeps_the_charge_of_its_duplicate() {
 }
 
 /// A refusing shadow limit may cut a state that another limit wrote (here with a larger burst). The state stays cut if
-/// another anchor refuses, whatever the shadow limits on it requested.
+/// another anchor refuses, regardless of the shadow limits on it.
 #[tokio::test]
 async fn a_state_reduced_by_a_refusing_shadow_stays_reduced() {
     let cluster = Cluster::start(&ClusterOptions::default());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     domain::{ManualClock, Micros, time::SECOND},
-    hold::{HoldId, MAX_HOLDS, OnExpiry, Outcome, Renewal, Reservation, Step, decide_with_holds, renew},
+    hold::{HoldId, MAX_HOLDS, OnExpiry, Outcome, Renewal, Reservation, ReservationStep, decide_with_holds, renew},
     testing::parse,
 };
 use weir_test_redis::{Options, Server};
@@ -32,9 +32,9 @@ async fn fill(store: &Authority, clock: &ManualClock) {
             let name = [number as u8, kind];
             let on_expiry = if kind == 0 { OnExpiry::Keep } else { OnExpiry::Release };
             let step = match step {
-                0 => Step::Reserve { ttl: ttl(number), on_expiry },
-                1 => Step::Extend { ttl: ttl((number + 3) % RESERVATIONS) },
-                _ => Step::Commit { actual: 2 },
+                0 => ReservationStep::Reserve { ttl: ttl(number), on_expiry },
+                1 => ReservationStep::Extend { ttl: ttl((number + 3) % RESERVATIONS) },
+                _ => ReservationStep::Commit { actual: 2 },
             };
             let mut plan = limits.plan((number % 2) as usize, i64::from(step.is_new()));
             plan.reservation = Some(Reservation { name: &name, step });

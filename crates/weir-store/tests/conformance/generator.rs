@@ -92,7 +92,7 @@ impl Generator {
         self.edges.drain(..old);
     }
 
-    /// Draws a time: often the same, often at an edge or a microsecond beside it, sometimes far away, sometimes in the
+    /// Draws a time: often the same, often at an edge or a microsecond next to it, sometimes far away, sometimes in the
     /// past.
     fn moment(&mut self) -> Micros {
         let (random, now) = (&mut self.random, self.now);

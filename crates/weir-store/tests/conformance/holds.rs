@@ -11,7 +11,7 @@ use smallvec::smallvec;
 use weir_core::{
     algorithm::{Bounds, Entry, Params, find, rates},
     domain::{Charge, Key, ManualClock, Micros},
-    hold::{HoldId, OnExpiry, RequestId, Reservation, Step, decide_with_holds, renew},
+    hold::{HoldId, OnExpiry, RequestId, Reservation, ReservationStep, decide_with_holds, renew},
     plan::{Level, Limit, Origin, Plan},
     testing::{DishonestOwner, Random, fresh_seed, from_environment},
 };
@@ -59,13 +59,13 @@ impl Limits {
 }
 
 /// Draws a step of a reservation: new ones, and repeated, valid or invalid steps of earlier ones.
-pub fn reservation_step(random: &mut Random) -> Step {
+pub fn reservation_step(random: &mut Random) -> ReservationStep {
     let ttl = random.pick(&[10_000, 250_000, 250_000, 10_000_000, 40_000_000_000]);
     match random.below(6) {
-        0..3 => Step::Reserve { ttl, on_expiry: random.pick(&[OnExpiry::Keep, OnExpiry::Release]) },
-        3 => Step::Commit { actual: random.magnitude(1_000).unsigned_abs() },
-        4 => Step::Cancel,
-        _ => Step::Extend { ttl },
+        0..3 => ReservationStep::Reserve { ttl, on_expiry: random.pick(&[OnExpiry::Keep, OnExpiry::Release]) },
+        3 => ReservationStep::Commit { actual: random.magnitude(1_000).unsigned_abs() },
+        4 => ReservationStep::Cancel,
+        _ => ReservationStep::Extend { ttl },
     }
 }
 
@@ -121,11 +121,10 @@ pub fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
 async fn trace(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[DishonestOwner::default(); 2]; 2];
-    // Upkeep may forget an expired lease before its owner renews it.
     let is_kept_up = matches!(store, Authority::Memory(_)) && random.once_in(2);
-    let kinds = if limits.plan(0, 1).is_holdable() && !is_kept_up { 3 } else { 2 };
+    let kinds = if limits.plan(0, 1).is_holdable() { 3 } else { 2 };
     // A factor changes the drip rate of a leaky bucket: one that is empty for the limit itself may hold units under the
-    // factor. Beside holds Redis keeps its state, which is forgotten here.
+    // factor. Next to holds Redis keeps its state, which is forgotten here.
     let drips = limits.limits.iter().any(|limit| matches!(limit.params, Params::LeakyBucket(_)));
     let factors: &[f64] = if drips { &[1.0] } else { &FACTORS };
     store.forget(clock).await;
@@ -190,7 +189,7 @@ async fn trace(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
     }
 }
 
-/// Returns limits of parent and child: of each algorithm that supports holds, and of slots beside units.
+/// Returns limits of parent and child: of each algorithm that supports holds, and of slots next to units.
 pub fn examples() -> impl Iterator<Item = [Params; 2]> {
     let parsed = |entry: &'static Entry| {
         entry.examples.iter().filter_map(|example| (entry.parse)(example, &Bounds::default()).ok())

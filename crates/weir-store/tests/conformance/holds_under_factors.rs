@@ -1,4 +1,4 @@
-//! A request's factor changes neither what is held nor for how long the limit's states last.
+//! A request's factor changes neither the held units nor the lifetime of the limit's states.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{
 use weir_core::{
     algorithm::Params,
     domain::ManualClock,
-    hold::{HoldId, OnExpiry, Renewal, Reservation, Step, decide_with_holds, renew},
+    hold::{HoldId, OnExpiry, Renewal, Reservation, ReservationStep, decide_with_holds, renew},
     testing::parse,
 };
 use weir_test_redis::{Options, Server};
@@ -53,7 +53,7 @@ async fn a_factor_changes_nothing_of_what_is_held() {
         clock.set(START);
         let limits = Limits::new(&[params.clone(), params.clone()]);
         let mut reserve = limits.plan(0, 50);
-        let step = Step::Reserve { ttl: 1_000_000, on_expiry: OnExpiry::Keep };
+        let step = ReservationStep::Reserve { ttl: 1_000_000, on_expiry: OnExpiry::Keep };
         reserve.reservation = Some(Reservation { name: b"one", step });
         assert!(store.verdict(&reserve).await.decisions[1].allowed);
         let left = async |factor, cost| {
@@ -69,7 +69,7 @@ async fn a_factor_changes_nothing_of_what_is_held() {
     }
 }
 
-/// What was spent under a factor is not cut to what the limit itself could hold, though that holds a unit.
+/// The units spent under a factor are not cut to the limit's own maximum, though that holds a unit.
 #[tokio::test]
 async fn units_spent_under_a_factor_count_beside_a_hold() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
@@ -82,7 +82,7 @@ async fn units_spent_under_a_factor_count_beside_a_hold() {
             clock.set(START);
             let limits = Limits::new(&[params.clone(), params.clone()]);
             let mut reserve = limits.plan(0, 1);
-            let step = Step::Reserve { ttl: 1_000_000_000, on_expiry: OnExpiry::Keep };
+            let step = ReservationStep::Reserve { ttl: 1_000_000_000, on_expiry: OnExpiry::Keep };
             reserve.reservation = Some(Reservation { name: b"one", step });
             assert!(store.verdict(&reserve).await.decisions[1].allowed);
             let mut admitted = 0;

@@ -1,6 +1,6 @@
 //! States in Redis as written by version 0.2. Replicas of two adjacent minor versions share a server, so each must read
 //! the other's states. A change of the layout fails here: it needs a reader of the previous form, a new form that is
-//! written one minor version later, and another fixture beside this one.
+//! written one minor version later, and another fixture next to this one.
 
 use std::collections::BTreeMap;
 

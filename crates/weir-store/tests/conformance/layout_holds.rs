@@ -1,10 +1,10 @@
 //! Leases, reservations and remembered requests in Redis as written when they were introduced, which replicas of
-//! adjacent minor versions share. See [`super::layout`] for what a change of the layout needs.
+//! adjacent minor versions share. See [`super::layout`] for the requirements of a change of the layout.
 
 use weir_core::{
     algorithm::{Bounds, find},
     domain::{Charge, Key, Micros, time::SECOND},
-    hold::{HoldId, Idempotency, OnExpiry, Outcome, Renewal, RequestId, Reservation, Step},
+    hold::{HoldId, Idempotency, OnExpiry, Outcome, Renewal, RequestId, Reservation, ReservationStep},
     plan::{Level, Limit, Origin, Plan},
 };
 use weir_store::Verdict;
@@ -27,7 +27,7 @@ enum Asked<'a> {
     Once(&'a RequestId),
 }
 
-/// Decides a plan at this time, on a key of its own for each example.
+/// Decides a plan at this time, on a separate key for each example.
 async fn carry_out(redis: &OnRedis<'_>, now: Micros, name: &str, asked: Asked<'_>) -> Verdict {
     let algorithm = find(if name == "slot" { "concurrency" } else { "fixed_window" }).expect("an algorithm");
     let params = (algorithm.parse)(algorithm.examples[0], &Bounds::default()).expect("an example");
@@ -51,7 +51,7 @@ async fn lease(redis: &OnRedis<'_>, now: Micros, sequence: u64, [spent, kept, wa
     carry_out(redis, now, "leased", Asked::Lease(&renewal)).await
 }
 
-async fn reserve(redis: &OnRedis<'_>, now: Micros, name: &str, step: Step) -> Option<Outcome> {
+async fn reserve(redis: &OnRedis<'_>, now: Micros, name: &str, step: ReservationStep) -> Option<Outcome> {
     let of_client = [&[7; 16][..], b"client"].concat();
     let reservation = Reservation { name: &of_client, step };
     let verdict = carry_out(redis, now, name, Asked::Reservation(reservation)).await;
@@ -63,8 +63,8 @@ async fn request(redis: &OnRedis<'_>, now: Micros) -> Verdict {
     carry_out(redis, now, "asked", Asked::Once(&id)).await
 }
 
-const KEPT: Step = Step::Reserve { ttl: HOUR, on_expiry: OnExpiry::Keep };
-const RELEASED: Step = Step::Reserve { ttl: HOUR, on_expiry: OnExpiry::Release };
+const KEPT: ReservationStep = ReservationStep::Reserve { ttl: HOUR, on_expiry: OnExpiry::Keep };
+const RELEASED: ReservationStep = ReservationStep::Reserve { ttl: HOUR, on_expiry: OnExpiry::Release };
 
 #[tokio::test]
 async fn holds_are_written_as_before() {
@@ -74,7 +74,7 @@ async fn holds_are_written_as_before() {
     for (name, step) in [("reserved", KEPT), ("slot", RELEASED), ("settled", KEPT)] {
         assert!(matches!(reserve(&redis, THEN, name, step).await, Some(Outcome::Reserved { .. })), "{name}");
     }
-    reserve(&redis, THEN, "settled", Step::Commit { actual: 2 }).await;
+    reserve(&redis, THEN, "settled", ReservationStep::Commit { actual: 2 }).await;
     assert_eq!(request(&redis, THEN).await.idempotency, Idempotency::First);
     let found = dump(&redis);
     assert!(found == WRITTEN, "the layout has changed; these are the fields now:\n{found}");
@@ -89,10 +89,10 @@ async fn holds_written_before_are_recognized() {
     let again = request(&redis, now).await;
     assert_eq!((again.idempotency, again.decisions[0].allowed), (Idempotency::Repeated, true));
     let settled = Some(Outcome::Settled { actual: 2, overage: 0, before: true });
-    assert_eq!(reserve(&redis, now, "settled", Step::Cancel).await, settled);
+    assert_eq!(reserve(&redis, now, "settled", ReservationStep::Cancel).await, settled);
     let settled = Some(Outcome::Settled { actual: 4, overage: 1, before: false });
-    assert_eq!(reserve(&redis, now, "reserved", Step::Commit { actual: 4 }).await, settled);
-    let extended = reserve(&redis, now, "slot", Step::Extend { ttl: HOUR }).await;
+    assert_eq!(reserve(&redis, now, "reserved", ReservationStep::Commit { actual: 4 }).await, settled);
+    let extended = reserve(&redis, now, "slot", ReservationStep::Extend { ttl: HOUR }).await;
     assert!(matches!(extended, Some(Outcome::Extended { .. })), "{extended:?}");
     let grant = lease(&redis, now, 6, [1, 3, 0]).await.grant.expect("a grant");
     assert!(grant.is_kept && grant.settled.spent == 1, "{grant:?}");

@@ -7,7 +7,7 @@ use super::holds::{Authority, Limits, START, in_memory, on_redis};
 use weir_core::{
     algorithm::Params,
     domain::{ManualClock, Micros, time::SECOND},
-    hold::{OnExpiry, Reservation, Step},
+    hold::{OnExpiry, Reservation, ReservationStep},
     testing::parse,
 };
 use weir_test_redis::{Options, Server};
@@ -16,7 +16,7 @@ fn token_bucket(capacity: &str, count: &str, period: &str) -> Params {
     parse("token_bucket", &[("capacity", capacity), ("count", count), ("period", period)])
 }
 
-/// Returns how many requests pass, one for each limit in turns at each of these times.
+/// Returns how many requests pass, with one request per limit at each of these times.
 async fn admitted(
     store: &Authority,
     clock: &Arc<ManualClock>,
@@ -34,8 +34,8 @@ async fn admitted(
     admitted
 }
 
-/// A larger limit has used up the key: a refusal under the small one lasts no longer than it says, also beside a unit
-/// that is held, and of a reservation.
+/// A larger limit has used up the key: a refusal under the small one lasts no longer than it says, also with a unit
+/// held, and of a reservation.
 async fn refuse_no_longer(mut store: Authority, clock: &Arc<ManualClock>) {
     let [large, small] = [token_bucket("100", "1", "36s"), token_bucket("10", "1", "1s")]
         .map(|params| Limits::new(&[params.clone(), params]));
@@ -44,7 +44,7 @@ async fn refuse_no_longer(mut store: Authority, clock: &Arc<ManualClock>) {
         clock.set(START);
         let reserve = async |name: &[u8], cost| {
             let mut plan = small.plan(0, cost);
-            let step = Step::Reserve { ttl: 120 * SECOND, on_expiry: OnExpiry::Keep };
+            let step = ReservationStep::Reserve { ttl: 120 * SECOND, on_expiry: OnExpiry::Keep };
             plan.reservation = Some(Reservation { name, step });
             store.verdict(&plan).await.decisions[1]
         };

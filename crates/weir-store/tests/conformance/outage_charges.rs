@@ -17,7 +17,7 @@ use weir_store::{
 use super::{duplicates::START, redis::OnRedis, store_under_test::StoreUnderTest as _};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
-/// The reference of a limit on a key of its own: its state in the store, and the units admitted without it.
+/// The reference of a limit on its own key: its state in the store, and the units admitted without it.
 struct Model {
     key: Key,
     limit: Limit,

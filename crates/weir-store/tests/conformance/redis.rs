@@ -1,4 +1,4 @@
-//! The Redis store under test, on one server or on a Cluster, with a prefix of its own.
+//! The Redis store under test, on one server or on a Cluster, with its own prefix.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Repeated requests after a change of the policy: the answer passes or is refused as the first one, whatever the limits
-//! in force say.
+//! Repeated requests after a change of the policy: the answer passes or is refused as the first one, regardless of the
+//! current limits.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn changes() -> [Change; 4] {
             cost: 5,
             passes: false,
         },
-        // Only the number of units has changed: the decisions are those of the first answer.
+        // Only the number of units has changed: the decisions of the first answer are repeated.
         Change {
             before: [roomy(), roomy()],
             after: [limit("roomy", "1", false, false), roomy()],
@@ -87,7 +87,7 @@ async fn repeats(store: &mut Authority, clock: &Arc<ManualClock>, anchor: u8) ->
         let first = ask(store, anchor, &before, cost, Some(&id)).await;
         assert_eq!((first.idempotency, passes(&before, &first)), (Idempotency::First, expected), "change {number}");
         clock.set(START + SECOND);
-        // What the new limits say by themselves is not the answer.
+        // The new limits' own decision is not the answer.
         ask(store, anchor, &after, cost, None).await;
         let repeat = ask(store, anchor, &after, cost, Some(&id)).await;
         assert_eq!((repeat.idempotency, passes(&after, &repeat)), (Idempotency::Repeated, expected), "{number}");
@@ -109,7 +109,8 @@ async fn a_repeat_after_a_change_of_the_policy_is_answered_as_the_first_time() {
     repeats(&mut on_redis(&cluster.url(), &clock), &clock, 2).await;
 }
 
-/// Asks with the id of another request, of which one anchor of the key knows. Returns what is left before and after.
+/// Checks with the id of another request, which one anchor of the key has. Returns the remaining units before and
+/// after.
 async fn conflict(store: &Authority, charge: Charge, charge_denied: bool, cost: i64) -> [Vec<u64>; 2] {
     let limits = [limit("a", "100", false, charge_denied), limit("b", "100", false, charge_denied)];
     let id = RequestId { name: b"id".as_slice().into(), fingerprint: [1; 8], window: WINDOW };

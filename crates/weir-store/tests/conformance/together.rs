@@ -70,7 +70,7 @@ async fn concurrent_checks_are_decided_as_if_sequential() {
 }
 
 /// As in `duplicates`: the first charges are outside the window at the time of the refunds, and inside again after the
-/// clock has stepped back. The first check of a crowd is sent alone, the others together.
+/// clock has stepped back. The first check of a batch is sent alone, the others concurrently.
 #[tokio::test]
 async fn a_state_emptied_by_a_check_is_empty_for_the_next_check() {
     let server = Server::start(Options::socket());

@@ -1,10 +1,10 @@
-//! Holds on some of a plan's levels, that end at different times: the stores agree on what they count.
+//! Holds on some of a plan's levels, that end at different times: the stores agree on the counts.
 
 use std::sync::Arc;
 
 use weir_core::{
     domain::{Charge, Key, ManualClock, Micros, time::SECOND},
-    hold::{HoldId, OnExpiry, Outcome, Renewal, Reservation, Step},
+    hold::{HoldId, OnExpiry, Outcome, Renewal, Reservation, ReservationStep},
     plan::{Decisions, Level, Limit, Origin, Plan},
     testing::parse,
 };
@@ -31,7 +31,7 @@ fn plan<'a>(key: &'a Key, limits: &'a [Limit; 2], anchor: u8, cost: i64) -> Plan
     Plan::new(levels.collect(), Charge::AllOrNothing, None)
 }
 
-/// Settles a lease at one level before the other, and returns how the levels stand.
+/// Settles a lease at one level before the other, and returns the levels' decisions.
 async fn settled_one_after_the_other(store: &Authority) -> Decisions {
     let (key, limits) = (key(), [limit("parent", "100"), limit("child", "100")]);
     let id = HoldId { owner: 7, number: 1 };
@@ -61,7 +61,7 @@ async fn refused_after_a_hold(store: &Authority, clock: &ManualClock) -> Decisio
     let (key, limits) = (key(), [limit("parent", "1"), limit("child", "100")]);
     clock.set(START);
     let mut reserved = plan(&key, &limits, 2, 5).only(|index| index == 1);
-    let step = Step::Reserve { ttl: SECOND, on_expiry: OnExpiry::Release };
+    let step = ReservationStep::Reserve { ttl: SECOND, on_expiry: OnExpiry::Release };
     reserved.reservation = Some(Reservation { name: b"one", step });
     let outcome = store.verdict(&reserved).await.reservation;
     assert!(matches!(outcome.as_deref(), Some(Outcome::Reserved { .. })));
@@ -88,7 +88,7 @@ async fn a_hash_is_marked_as_held_until_its_last_hold_has_ended() {
         number(&mut &value.expect("marked")[..]) as Micros
     };
     let mut reserved = plan(&key, &limits, 1, 1);
-    let step = Step::Reserve { ttl: HOUR, on_expiry: OnExpiry::Keep };
+    let step = ReservationStep::Reserve { ttl: HOUR, on_expiry: OnExpiry::Keep };
     reserved.reservation = Some(Reservation { name: b"one", step });
     let outcome = redis.store().verdict(&reserved).await.expect("a verdict").reservation;
     let Some(Outcome::Reserved { expires_after }) = outcome.as_deref() else { panic!("{outcome:?}") };

@@ -24,7 +24,7 @@ async fn ended(connection: &Pooled) {
     eventually("the end is noticed", async || !connection.is_usable()).await;
 }
 
-/// Returns the number of calls of each command, without those of the script and of this test.
+/// Returns the number of calls of each command, without the calls of the script and of this test.
 fn commands(server: &Server) -> Vec<(String, usize)> {
     const OF_THE_SCRIPT: [&str; 7] = ["time", "hmget", "hset", "pttl", "pexpire", "hrandfield", "hdel"];
     const OF_THE_TEST: [&str; 4] = ["auth", "client|id", "client|setinfo", "config|resetstat"];
@@ -68,7 +68,7 @@ async fn a_killed_connection_is_replaced_before_use() {
     assert!(connection.is_usable());
 }
 
-/// Redis does not tell which connection of a pool it closed; the open ones are reused.
+/// Redis does not report which connection of a pool it closed; the open ones are reused.
 #[tokio::test]
 async fn a_killed_connection_does_not_affect_the_others() {
     let server = Server::unix(&[]);

@@ -54,7 +54,7 @@ pub enum Scene {
 }
 
 impl Scene {
-    /// Whether each request has a key of its own.
+    /// Whether each request has its own key.
     pub fn has_own_keys(self) -> bool {
         matches!(self, Self::Single(_) | Self::Repeated | Self::Reserved)
     }
@@ -157,7 +157,7 @@ impl Case {
         let mut faults = Faults::draw(random, single || callers);
         let other = (!single && !callers && random.once_in(8)).then(|| bucket(700, 100));
         if other.is_some() {
-            // Commands under the old policy must arrive soon, so that the time at which the new one is in force is
+            // Commands under the old policy must arrive soon, so that the time at which the new one is effective is
             // known.
             levels = vec![bucket(700, 400)];
             let Faults { drift, lose_connection, lose_scripts, crash, drain, reset, .. } = faults;
@@ -194,8 +194,8 @@ impl Case {
         }
     }
 
-    /// Whether there are no faults except clock drift, so that the admitted units can be compared with those of one
-    /// limiter.
+    /// Whether there are no faults except clock drift, so that the admitted units can be compared with the units that
+    /// one limiter admits.
     pub fn is_calm(&self) -> bool {
         let is_exact = self.clients == 0 && self.levels.iter().all(|(params, _)| params.name() != "sliding_window");
         is_exact
@@ -208,7 +208,7 @@ impl Case {
         above.iter().chain([self.other.as_ref().filter(|_| version.is_multiple_of(2)).unwrap_or(last)])
     }
 
-    /// Returns each user's own limit under a policy, and the time for which earlier policies may still be in force.
+    /// Returns each user's own limit under a policy, and the time for which earlier policies may still apply.
     pub fn changed(&self, version: u64) -> Option<(LimitDefinition, Micros)> {
         self.other.as_ref()?;
         let definition = self.levels_of(version).last()?.1;
@@ -283,7 +283,7 @@ impl Faults {
     }
 }
 
-/// The limits in force.
+/// The current limits.
 pub struct Policy {
     pub version: u64,
     limits: Vec<Limit>,

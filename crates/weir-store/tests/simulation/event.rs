@@ -34,14 +34,14 @@ pub enum Event {
     Stop,
 }
 
-/// What is expected of a check after the last fault.
+/// The expected result of a check after the last fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Nothing, since it may meet dead connections.
     Anything,
     /// The store decides it.
     Decision,
-    /// The store admits it, since all limits have had time to recover, whatever was held.
+    /// The store admits it, since all limits have had time to recover, regardless of holds.
     Admission,
 }
 

@@ -30,7 +30,7 @@ use self::{case::Case, record::Figures, world::World};
 
 /// Minimum number of seeds, however slow the machine is.
 const LEAST_SEEDS: u64 = 36;
-/// Kinds of faults that the first [`LEAST_SEEDS`] seeds have, whatever the machine.
+/// Kinds of faults that the first [`LEAST_SEEDS`] seeds have, on any machine.
 const CERTAIN: [&str; 17] = [
     "connection lost after the command",
     "connection lost before the command",
@@ -65,7 +65,7 @@ const CERTAIN_WITH_CLIENTS: [&str; 8] = [
 ];
 /// Duration in seconds of the run from seed 0.
 const SECONDS: u64 = 60;
-/// Minimum percentage that several replicas admit of what one limiter would admit.
+/// Minimum percentage that several replicas admit of the units that one limiter would admit.
 const LEAST_PERCENT: u64 = 95;
 
 fn run(seed: u64) -> Result<(Case, Figures), String> {

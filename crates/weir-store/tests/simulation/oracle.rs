@@ -29,7 +29,7 @@ enum Entry {
         to: LimitDefinition,
         by: Micros,
     },
-    /// The store caps the state at what the limit itself can produce.
+    /// The store caps the state at the limit's own maximum.
     Clamped,
 }
 

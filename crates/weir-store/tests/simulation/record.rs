@@ -100,7 +100,7 @@ pub struct Record {
     series: Vec<Series>,
     shared: usize,
     answers: Vec<(u64, Answer)>,
-    /// In scenes where each check has a key of its own: the checks by encoded key.
+    /// In scenes where each check has its own key: the checks by encoded key.
     names: HashMap<Vec<u8>, u64>,
     /// The times at which each check, or its later charge, was sent to the store.
     sends: HashMap<u64, Vec<Micros>>,
@@ -200,7 +200,7 @@ impl Record {
         }
     }
 
-    /// Records what is expected of this check.
+    /// Records the expected result of this check.
     pub fn expect(&mut self, check: u64, expected: Expected) {
         self.last_checks.push((check, expected));
     }

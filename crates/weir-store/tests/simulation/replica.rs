@@ -1,4 +1,4 @@
-//! A replica: the real shared store on a runtime of its own, whose clock the simulation advances.
+//! A replica: the real shared store on its own runtime, whose clock the simulation advances.
 
 use std::sync::{
     Arc,
@@ -13,7 +13,9 @@ use tokio::{
 };
 use weir_core::{
     domain::{Key, Micros, time::SECOND},
-    hold::{HoldId, LeaseAnswer, LeaseRequest, Offer, Outcome as Reserved, Renewal, RequestId, Reservation, Step},
+    hold::{
+        HoldId, LeaseAnswer, LeaseRequest, Offer, Outcome as Reserved, Renewal, RequestId, Reservation, ReservationStep,
+    },
 };
 use weir_settings::Time;
 use weir_store::{
@@ -88,7 +90,7 @@ pub struct Replica {
     under_way: Arc<AtomicUsize>,
     tasks: Vec<JoinHandle<()>>,
     finished: Option<Arc<AtomicUsize>>,
-    /// Whether the store was up when the shutdown began.
+    /// Whether the store was up when the shutdown started.
     was_up: bool,
 }
 
@@ -109,7 +111,7 @@ pub enum Kind {
     /// With the check's number as request ID.
     Identified,
     /// A step of a reservation that is named by the check's number, with these units.
-    Reservation(Step, i64),
+    Reservation(ReservationStep, i64),
     /// A client's request for its lease, which is this hold.
     Lease(LeaseRequest, HoldId),
 }
@@ -241,7 +243,7 @@ impl Replica {
         self.finished.as_ref().is_some_and(|finished| finished.load(Relaxed) == 1)
     }
 
-    /// Kills the replica, whatever its state.
+    /// Kills the replica in any state.
     pub fn kill(&mut self) {
         self.runtime = None;
     }
@@ -322,7 +324,7 @@ fn outcome(verdict: &Verdict, ended: Micros) -> Outcome {
     }
     match verdict {
         Verdict { degraded: true, .. } => Outcome::Degraded { admitted },
-        // A leased unit is spent at this time, whatever the replica's clock shows.
+        // A leased unit is spent at this time, regardless of the replica's clock.
         Verdict { leased: true, .. } if admitted => Outcome::Admitted { at: ended, leased: true },
         Verdict { leased, at, .. } if admitted => Outcome::Admitted { at: at - START, leased: *leased },
         Verdict { leased, .. } => Outcome::Refused { leased: *leased },

@@ -19,7 +19,7 @@ pub use outcome::{OTHER, Outcome};
 
 /// The called method. Its names are constants, never text of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Surface {
+pub enum Route {
     /// A gRPC call.
     Grpc {
         /// The service's full name.
@@ -38,7 +38,7 @@ pub enum Surface {
     Other,
 }
 
-impl fmt::Display for Surface {
+impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Grpc { service, method } => write!(f, "{service}/{method}"),
@@ -129,7 +129,7 @@ impl RequestSummary {
 #[derive(Debug)]
 pub struct RequestContext {
     /// The called method.
-    pub surface: Surface,
+    pub route: Route,
     since: Instant,
     id: OnceLock<RequestId>,
     /// The id of the client's trace, or of the trace that starts with this request.
@@ -142,15 +142,9 @@ pub struct RequestContext {
 impl RequestContext {
     /// Makes the context of a new request on a connection, with the request id that its client gave, if any. `trace` is
     /// the id of its trace; `has_span`: the request has a span there.
-    pub fn new(
-        surface: Surface,
-        connection: u64,
-        given: Option<RequestId>,
-        trace: Option<u128>,
-        has_span: bool,
-    ) -> Self {
+    pub fn new(route: Route, connection: u64, given: Option<RequestId>, trace: Option<u128>, has_span: bool) -> Self {
         let id = given.map_or_else(OnceLock::new, OnceLock::from);
-        Self { surface, since: Instant::now(), id, trace, has_span, connection, summary: Mutex::default() }
+        Self { route, since: Instant::now(), id, trace, has_span, connection, summary: Mutex::default() }
     }
 
     /// Returns the request's id, and makes one if there is none.
@@ -267,8 +261,8 @@ mod tests {
     #[tokio::test]
     async fn a_request_id_is_generated_once_per_request() {
         assert_eq!((request_id(), trace_id(), connection(), store_call_began()), (None, None, None, None));
-        let surface = Surface::Http { method: "POST", route: "/v1/check" };
-        let context = Arc::new(RequestContext::new(surface, 7, None, None, false));
+        let route = Route::Http { method: "POST", route: "/v1/check" };
+        let context = Arc::new(RequestContext::new(route, 7, None, None, false));
         let (first, there) = within(Arc::clone(&context), async {
             summarize(|summary| summary.degraded = true);
             (request_id(), tokio::spawn(carried(async { request_id() })).await.unwrap())

@@ -20,11 +20,7 @@ type Waiting = Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>>;
 
 type Read = Poll<Option<Result<BytesMut, Code>>>;
 
-fn next<M, H>(answers: &mut Answers<M, H>) -> Read
-where
-    M: Stream<Item = Result<Bytes, Status>> + Unpin,
-    H: MessageHandler + Unpin,
-{
+fn next(answers: &mut (impl Stream<Item = Result<BytesMut, Status>> + Unpin)) -> Read {
     let next = answers.poll_next_unpin(&mut Context::from_waker(Waker::noop()));
     next.map_err(|status| status.code())
 }
@@ -41,6 +37,8 @@ fn ended(code: Code) -> Read {
 fn echo(message: Bytes) -> PendingAnswer<'static, BytesMut> {
     PendingAnswer::Ready(BytesMut::from(&message[..]))
 }
+
+fn untimed(_: u32, _: Instant) {}
 
 fn open() -> CloseSignal {
     CloseSignal::new(Drain::default())
@@ -74,7 +72,7 @@ async fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
         }
     };
     let numbers = stream::iter((0..=u8::MAX).map(|number| Ok(Bytes::copy_from_slice(&[number]))));
-    let mut answers = Answers::new(messages(numbers, open()), handler, connected(), None);
+    let mut answers = Answers::new(messages(numbers, open()), handler, untimed, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
     let waiting = || begun.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
     let expected = |most: u8| (0..most).filter(|number| number % 10 != 9).collect::<Vec<_>>();
@@ -98,7 +96,7 @@ async fn a_stream_ends_with_its_client_or_an_undecodable_message() {
     let two = [Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))];
     let too_long = Err(Status::out_of_range("too long"));
     let read = |all: Vec<_>| {
-        let mut answers = Answers::new(messages(stream::iter(all), open()), echo, connected(), None);
+        let mut answers = Answers::new(messages(stream::iter(all), open()), echo, untimed, connected(), None);
         assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("b")));
         answers
     };
@@ -111,8 +109,8 @@ async fn a_stream_ends_with_its_client_or_an_undecodable_message() {
 #[tokio::test]
 async fn idle_and_busy_streams_end_when_the_connection_closes() {
     let close = open();
-    let mut silent = Answers::new(messages(stream::pending(), close.clone()), echo, connected(), None);
-    let mut busy = Answers::new(messages(endless(), close.clone()), echo, connected(), None);
+    let mut silent = Answers::new(messages(stream::pending(), close.clone()), echo, untimed, connected(), None);
+    let mut busy = Answers::new(messages(endless(), close.clone()), echo, untimed, connected(), None);
     assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Pending, ready("a")));
     close.close(CloseReason::Age);
     assert_eq!((next(&mut silent), next(&mut busy)), (ended(Code::Unavailable), ended(Code::Unavailable)));
@@ -129,7 +127,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
         PendingAnswer::Waiting(async { receiver.await.unwrap() }.boxed())
     };
     let one = stream::iter([Ok(Bytes::new())]).chain(stream::pending());
-    let mut answers = Answers::new(messages(one, close.clone()), wait, connected(), None);
+    let mut answers = Answers::new(messages(one, close.clone()), wait, untimed, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
     close.close(CloseReason::Age);
     assert_eq!(next(&mut answers), Poll::Pending);
@@ -150,7 +148,8 @@ async fn checks_are_decided_while_the_client_does_not_read() {
         };
         PendingAnswer::Waiting(answer.boxed())
     };
-    let mut answers = Answers::new(messages(stream::iter([Ok(Bytes::new())]), open()), wait, connected(), None);
+    let mut answers =
+        Answers::new(messages(stream::iter([Ok(Bytes::new())]), open()), wait, untimed, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
     let decided = timeout(Duration::from_secs(60), is_decided).await;
     decided.expect("decided, though the stream is not polled").expect("told");
@@ -168,7 +167,7 @@ async fn a_stream_ends_that_leaves_too_many_answers_unread() {
             .boxed(),
         )
     };
-    let mut answers = Answers::new(messages(endless(), open()), large, connected(), None);
+    let mut answers = Answers::new(messages(endless(), open()), large, untimed, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
     sleep(Duration::from_secs(1)).await;
     let mut held = 0;
@@ -198,7 +197,7 @@ async fn checks_are_started_in_their_order() {
     };
     let numbers = (0..MAX_IN_FLIGHT as u8).map(|number| Ok(Bytes::copy_from_slice(&[number])));
     let numbers = messages(stream::iter(numbers.collect::<Vec<_>>()), open());
-    assert_eq!(next(&mut Answers::new(numbers, handler, connected(), None)), Poll::Pending);
+    assert_eq!(next(&mut Answers::new(numbers, handler, untimed, connected(), None)), Poll::Pending);
     assert_eq!(*started.lock(), (0..MAX_IN_FLIGHT as u8).collect::<Vec<_>>());
 }
 
@@ -208,11 +207,11 @@ async fn idle_and_busy_streams_end_at_their_deadline() {
     let deadline = Deadline::of(&timeout);
     let waiting = |_| PendingAnswer::Waiting(future::pending().boxed());
     let one = stream::iter([Ok(Bytes::new())]);
-    let mut waiting = Answers::new(messages(one, open()), waiting, connected(), deadline);
+    let mut waiting = Answers::new(messages(one, open()), waiting, untimed, connected(), deadline);
     assert_eq!(waiting.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
-    let mut silent = Answers::new(messages(stream::pending(), open()), echo, connected(), deadline);
+    let mut silent = Answers::new(messages(stream::pending(), open()), echo, untimed, connected(), deadline);
     assert_eq!(silent.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
-    let mut busy = Answers::new(messages(endless(), open()), echo, connected(), deadline);
+    let mut busy = Answers::new(messages(endless(), open()), echo, untimed, connected(), deadline);
     let status = loop {
         match busy.next().await.unwrap() {
             Ok(_) => yield_now().await,
@@ -227,7 +226,7 @@ async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
     let (rate, close) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), open());
     let termination = Termination::new(close.clone(), None, None);
     let messages = Messages::new(endless(), termination, Some(Pace::new(Arc::new(rate))));
-    let mut answers = Answers::new(messages, echo, connected(), None);
+    let mut answers = Answers::new(messages, echo, untimed, connected(), None);
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("a")));
     assert_eq!(next(&mut answers), Poll::Pending);
     close.close(CloseReason::Age);
@@ -236,30 +235,22 @@ async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
 
 #[tokio::test]
 async fn messages_that_are_answered_at_once_are_timed_together() {
-    struct Timed(Rc<RefCell<Vec<u32>>>);
-    impl MessageHandler for Timed {
-        fn handle(&mut self, message: Bytes) -> PendingAnswer<'static, BytesMut> {
-            match message[0] {
-                0 => PendingAnswer::Waiting(std::future::pending().boxed()),
-                _ => PendingAnswer::Ready(BytesMut::zeroed(FRAME_BYTES / 4)),
-            }
-        }
-
-        fn answered(&self, messages: u32, _since: Instant) {
-            self.0.borrow_mut().push(messages);
-        }
-    }
-    let timed = Rc::new(RefCell::new(Vec::new()));
+    let handler = |message: Bytes| match message[0] {
+        0 => PendingAnswer::Waiting(std::future::pending().boxed()),
+        _ => PendingAnswer::Ready(BytesMut::zeroed(FRAME_BYTES / 4)),
+    };
+    let timed = RefCell::new(Vec::new());
+    let record = |messages, _| timed.borrow_mut().push(messages);
     let read = |kinds: &'static [u8]| {
         let numbers = stream::iter(kinds.chunks(1).map(|kind| Ok(Bytes::from_static(kind))));
-        let mut answers = Answers::new(messages(numbers, open()), Timed(Rc::clone(&timed)), connected(), None);
+        let mut answers = Answers::new(messages(numbers, open()), handler, record, connected(), None);
         while let Poll::Ready(Some(_)) = next(&mut answers) {}
         timed.take()
     };
     assert_eq!(read(&[1; 3]), [3], "until the messages end");
     assert_eq!(read(&[1; 6]), [4, 2], "until a frame is full");
     assert_eq!(read(&[1, 1, 0, 1]), [2, 1], "without those that wait");
-    let mut answers = Answers::new(messages(endless(), open()), Timed(Rc::clone(&timed)), connected(), None);
+    let mut answers = Answers::new(messages(endless(), open()), handler, record, connected(), None);
     assert!(next(&mut answers).is_ready());
     drop(answers);
     assert_eq!(timed.take(), [1], "until the client goes");

@@ -18,7 +18,7 @@ use crate::{
 
 type Store = MemoryStore<SystemClock>;
 
-/// Starts quotas with room for `max_buckets`.
+/// Starts quotas with capacity for `max_buckets`.
 fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
     let policy = weir_policy::parse(&super::policy("local"), &weir_policy::Rules::default()).expect("a policy");
     let store = MemoryStore::new(MemorySettings::default(), SystemClock::default());
@@ -33,7 +33,7 @@ fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
     (quotas, limiter)
 }
 
-/// Returns the number of reports that were rejected for lack of room.
+/// Returns the number of reports that were rejected for lack of capacity.
 fn full(limiter: &Limiter<Store>) -> u64 {
     let text = limiter.metrics().render();
     let line = text.lines().find_map(|line| line.strip_prefix("weir_rlqs_rejected_total{reason=\"full\"} "));

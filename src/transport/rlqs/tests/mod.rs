@@ -1,5 +1,5 @@
-//! Property: the Envoys of all replicas together never use more than the limit, whatever happens to replicas and their
-//! store. [`Simulation::pass`] checks it at every step.
+//! Property: the Envoys of all replicas together never use more than the limit, regardless of faults of replicas and
+//! their store. [`Simulation::pass`] checks it at every step.
 
 mod bounds;
 mod simulation;
@@ -67,8 +67,8 @@ async fn a_restart_costs_little_more_than_the_rest_of_the_assignments() {
             simulation.start(restarted);
             simulation.pass(30, LIMIT).await
         };
-        // A stopped replica keeps nothing beyond the 7 s that its Envoys were told; the holds of a killed one expire
-        // after 20 s.
+        // A stopped replica keeps nothing beyond the 7 s assigned to its Envoys; the holds of a killed one expire after
+        // 20 s.
         for (is_killed, least) in [(false, 0.87), (true, 0.62)] {
             let used = restart(is_killed).await;
             assert!(used >= least, "{name}, killed: {is_killed}: {used}");
@@ -86,7 +86,7 @@ async fn during_an_outage_shares_follow_on_store_failure() {
         assert_eq!(simulation.rates(), before, "{rule}");
         simulation.pass(20, LIMIT).await;
         assert_eq!(simulation.rates(), if stays { before } else { vec![0.0, 0.0] }, "{rule}");
-        // The store comes back empty.
+        // The store restarts empty.
         simulation.empty_the_store();
         (0..2).for_each(|replica| simulation.cut(replica, false));
         simulation.pass(6, LIMIT).await;

@@ -256,7 +256,7 @@ impl Envoy {
             }
         }
         self.tokens = self.tokens.min(self.max_tokens);
-        // The first hit is reported at once.
+        // The first hit is reported immediately.
         let asked = self.reported.is_some() || self.usage != [0, 0];
         if asked && self.reports_at <= Instant::now() {
             self.report(replicas);

@@ -94,7 +94,6 @@ class Holder:
         "_balance",
         "_counted",
         "_horizon",
-        "_is_unsettled",
         "_number",
         "_pending",
         "_rate",
@@ -103,6 +102,7 @@ class Holder:
         "_sequence",
         "_taken",
         "_told",
+        "_unsettled_until",
         "_usable",
         "terms",
     )
@@ -115,7 +115,9 @@ class Holder:
         self._usable = terms.ttl - math.ceil(terms.ttl * _DRIFT_PPM / 1_000_000)
         self._sequence = 0
         self._pending: tuple[Renewal, int] | None = None  # and when it was sent
-        self._is_unsettled = False  # the last request was lost, and the service may have carried it out
+        # Until then the service may hold units that are neither in the balance nor spent: taken back, or granted by a
+        # request that was lost. The next request that is answered returns them.
+        self._unsettled_until = -math.inf
         self._taken = 0  # units ever put into the balance, less those taken back unspent
         self._counted = 0  # spent units that the rate includes
         self._rate = 0.0  # the demand: a moving average of the requested units per microsecond
@@ -139,7 +141,7 @@ class Holder:
         if is_pending or (want < _WORTHWHILE and not self._balance.units):
             return None
         # The request may need the units held, so all of them are returned with it.
-        self._take_above(0)
+        self._take_above(0, now)
         return self._renew(0, want, cost, now)
 
     def low(self, now: int) -> Renewal | None:
@@ -149,15 +151,14 @@ class Holder:
         self._count(0, now)
         balance = self._balance
         if balance.is_over(now):
-            self._take_above(0)
+            self._take_above(0, now)
         target = self._demand()
-        held = balance.units
         # A surplus is returned, for other clients.
         if target < _WORTHWHILE:
-            self._take_above(0)
-        elif held > 2 * target:
-            self._take_above(target)
-        if target < _WORTHWHILE and not held:
+            self._take_above(0, now)
+        elif balance.units > 2 * target:
+            self._take_above(target, now)
+        if target < _WORTHWHILE and now >= self._unsettled_until:
             balance.unwatch()
             return None
         return self._renew(balance.units, 0 if target < _WORTHWHILE else max(target - balance.units, 0), 0, now)
@@ -165,8 +166,8 @@ class Holder:
     def close(self, now: int) -> Renewal | None:
         """Returns a renewal that returns the units held."""
         self._balance.unwatch()
-        units = self._take_above(0)
-        return self._renew(0, 0, 0, now) if units or self._pending or self._is_unsettled else None
+        self._take_above(0, now)
+        return self._renew(0, 0, 0, now) if self._pending or now < self._unsettled_until else None
 
     def answered(self, sequence: int, grant: Grant, is_refused: bool, retry_after: int, now: int) -> None:
         """Applies the answer to a request, with the decision on its check."""
@@ -174,6 +175,7 @@ class Holder:
             return
         renewal, sent = self._pending
         self._pending = None
+        self._unsettled_until = -math.inf
         balance = self._balance
         if not grant.is_kept:
             # The kept units are burnt, and whatever was spent of them since is charged.
@@ -181,8 +183,7 @@ class Holder:
             self._counted = min(self._counted, renewal.spent)
             self._taken = renewal.spent
         if grant.is_recalled:
-            self._take_above(0)
-        self._is_unsettled = False
+            self._take_above(0, now)
         self._taken += grant.units
         balance.fill(grant.units, sent + self._usable)
         is_scarce = grant.units < renewal.want and grant.units + grant.free <= self.terms.scarce
@@ -206,13 +207,14 @@ class Holder:
     def lost(self, sequence: int) -> None:
         """Records that a request will not be answered. The next one settles it, whether it was carried out or not."""
         if self._pending and self._pending[0].sequence == sequence:
-            self._balance.watch(0, self._pending[1] + self.terms.hold_off)
-            self._pending = None
-            self._is_unsettled = True
+            renewal, sent = self._pending
+            self._give_up(renewal, sent)
+            # Back off: a service that cannot be reached fails each request at once.
+            self._balance.watch(0, sent + (self.terms.ttl // 4 if _only_returns(renewal) else self.terms.hold_off))
 
     def is_idle(self, now: int) -> bool:
         """Returns whether the lease may be dropped."""
-        if self._balance.units or self._is_pending(now):
+        if self._balance.units or self._is_pending(now) or now < self._unsettled_until:
             return False
         self._count(0, now)
         return not self._demand()
@@ -220,9 +222,18 @@ class Holder:
     def _is_pending(self, now: int) -> bool:
         # A request without an answer is given up after the ttl, when its units could not be spent any more.
         if self._pending and now >= self._pending[1] + self.terms.ttl:
-            self._pending = None
+            self._give_up(*self._pending)
             self._balance.watch(0, -math.inf)
         return self._pending is not None
+
+    def _give_up(self, renewal: Renewal, sent: int) -> None:
+        """Ends the pending request without an answer.
+
+        The service may have carried it out until now, except that one which only returns units leaves none.
+        """
+        self._pending = None
+        if not _only_returns(renewal):
+            self._unsettled_until = max(self._unsettled_until, sent + 2 * self.terms.ttl)
 
     def _renew(self, kept: int, want: int, cost: int, now: int) -> Renewal:
         self._balance.unwatch()
@@ -232,10 +243,11 @@ class Holder:
         self._pending = renewal, now
         return renewal
 
-    def _take_above(self, kept: int) -> int:
+    def _take_above(self, kept: int, now: int) -> None:
         units = self._balance.take_above(kept)
-        self._taken -= units
-        return units
+        if units:
+            self._taken -= units
+            self._unsettled_until = max(self._unsettled_until, now + self.terms.ttl)
 
     def _refuse(self, cost: int, until: int) -> None:
         if cost > 0 and (self._refused is None or self._refused[1] < until):
@@ -256,3 +268,8 @@ class Holder:
     def _demand(self) -> int:
         """Returns the expected demand within the horizon: units, rounded down, at most `MAX_COST`."""
         return min(int(self._rate * self._horizon), MAX_COST)
+
+
+def _only_returns(renewal: Renewal) -> bool:
+    """Returns whether the client holds no units once the request is carried out."""
+    return not renewal.kept and not renewal.want

@@ -61,7 +61,7 @@ class Stream(Protocol):
         """Sends no more requests; those in flight are still answered."""
 
     def cancel(self) -> None:
-        """Ends the stream at once."""
+        """Ends the stream immediately."""
 
 
 class Flow:
@@ -197,7 +197,7 @@ class Requests:
             flow.stream.end()
 
     def close(self) -> None:
-        """Ends the stream at once. Later requests fail."""
+        """Ends the stream immediately. Later requests fail."""
         self._is_closed = True
         with self._lock:
             flow, self._flow = self._flow, None

@@ -107,7 +107,7 @@ class TaskStream:
         self._messages.put_nowait(None)
 
     def cancel(self) -> None:
-        """Ends the stream at once."""
+        """Ends the stream immediately."""
         self.end()
         self.task.cancel()
 

@@ -83,7 +83,7 @@ class ThreadStream:
         self._messages.put(None)
 
     def cancel(self) -> None:
-        """Ends the stream at once."""
+        """Ends the stream immediately."""
         self.end()
         self._call.cancel()
 

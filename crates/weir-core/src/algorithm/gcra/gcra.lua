@@ -1,7 +1,7 @@
 local gcra = tat_step
 
-local function gcra_charge(p, s, now, units, phase)
-  return tat_charge(p, s, now, units)
+local function gcra_charge(p, s, now, units, phase, held)
+  return tat_charge(p, s, now, units, held)
 end
 
 local function gcra_kept(s)

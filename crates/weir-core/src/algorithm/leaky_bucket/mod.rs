@@ -7,7 +7,7 @@ use super::{
     Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, Spent, checked,
     fields::{FieldSet as _, fields},
     kinds::{Kind as _, Period, Units},
-    params::{MAX_COUNT, MAX_DEPTH},
+    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
     state::{moment, whole},
 };
 use crate::domain::{Decision, Micros, StepInput, time::SECOND};
@@ -156,7 +156,8 @@ impl Algorithm for LeakyBucket {
     fn kept_until(&self, state: &Bucket) -> Option<Micros> {
         let ticks = state.counter.div_ceil(self.fields.drip_size) as Micros;
         let is_clamped = state.counter > self.fullest;
-        is_clamped.then(|| state.ticked_at.saturating_add(ticks.saturating_mul(self.fields.drip_rate)))
+        // A larger limit may have had a larger `drip_size`: then the units drip much earlier than at this one.
+        is_clamped.then(|| state.ticked_at.saturating_add(ticks.saturating_mul(self.fields.drip_rate).min(MAX_PERIOD)))
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {

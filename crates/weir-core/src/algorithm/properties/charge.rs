@@ -8,9 +8,9 @@ use super::{
     trace::{Events, examples, replay},
 };
 use crate::{
-    algorithm::{HoldAccuracy, Params, Spent, State},
+    algorithm::{HoldAccuracy, Params, Spent, State, params::MAX_PERIOD},
     domain::{Micros, StepInput},
-    testing::{Random, cases},
+    testing::{Random, cases, parse},
 };
 
 #[test]
@@ -61,16 +61,15 @@ fn units_of_another_limit_count_at_most_twice_the_capacity() {
     });
 }
 
-/// The units that were held cut none that were charged before under a higher limit, which counts them too. (Limits of the
-/// `gcra` family count the units of others once each has admitted a request beside them, and factors change how fast a
-/// leaky bucket drips: its spec tests other sizes.)
+/// The units that were held cut none that were charged before under a higher limit, which counts them too. (Factors change
+/// how fast a leaky bucket drips: its spec tests other sizes. And the `gcra` family counts these units for a year at most.)
 #[test]
 fn units_that_were_held_cut_none_under_a_lower_limit() {
     let mut met = std::collections::HashSet::new();
     replay(60, 60, Events { back: false, changes: false, refunds: false }, |step, random| {
         let high = step.params;
-        let counts_all = !matches!(high, Params::Gcra(_) | Params::TokenBucket(_) | Params::LeakyBucket(_));
-        if !counts_all || high.holdable() != Ok(HoldAccuracy::Exact) {
+        let is_within = !matches!(high, Params::LeakyBucket(_)) && high.window() <= MAX_PERIOD;
+        if !is_within || high.holdable() != Ok(HoldAccuracy::Exact) {
             return;
         }
         let Ok(low) = high.scale(random.pick(&[2.0, 10.0, 1_000.0])) else { return };
@@ -91,7 +90,28 @@ fn units_that_were_held_cut_none_under_a_lower_limit() {
             met.insert(high.name());
         }
     });
-    assert!(["sliding_log", "sliding_buckets", "fixed_window"].iter().all(|name| met.contains(name)), "{met:?}");
+    assert!(
+        ["gcra", "token_bucket", "sliding_log", "sliding_buckets", "fixed_window"]
+            .iter()
+            .all(|name| met.contains(name)),
+        "{met:?}"
+    );
+}
+
+/// With a smaller burst at the same rate, the larger one counts exactly the units that were held, also after those of
+/// others, and the smaller one is full no longer than without them.
+#[test]
+fn a_larger_burst_counts_the_units_that_a_smaller_one_settles() {
+    let burst = |capacity| parse("token_bucket", &[("capacity", capacity), ("count", "1"), ("period", "1h")]);
+    let (high, low) = (burst("1000"), burst("20"));
+    let at = |now, cost| StepInput { now, cost, max_wait: None, phase: 0 };
+    for before in [0, 15, 500] {
+        let state = (before > 0).then(|| high.step(None, &at(0, before)).1.expect("charged"));
+        let settled = low.charge(state.as_ref(), Spent::held(300), 0, 0);
+        let settled = low.charge(settled.as_ref(), Spent::held(7), 0, 0);
+        assert_eq!(high.step(settled.as_ref(), &at(0, 0)).0.remaining, 693 - before.unsigned_abs());
+        assert_eq!(low.step(settled.as_ref(), &at(40 * 3_600_000_000, 20)).0.remaining, 0);
+    }
 }
 
 /// As many units as fit are charged, so nothing more passes then, and the rest does not count later either.

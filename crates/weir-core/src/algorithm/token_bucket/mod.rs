@@ -61,8 +61,8 @@ impl Algorithm for TokenBucket {
         Ok(HoldAccuracy::Exact)
     }
 
-    fn charge(&self, state: Option<&Tat>, Spent { units, .. }: Spent, now: Micros, _: Micros) -> Option<Tat> {
-        Some(self.meter.charge(state, units, now))
+    fn charge(&self, state: Option<&Tat>, spent: Spent, now: Micros, _: Micros) -> Option<Tat> {
+        Some(self.meter.charge(state, spent, now))
     }
 
     fn sibling_period(&self) -> Option<Micros> {

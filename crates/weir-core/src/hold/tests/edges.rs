@@ -3,11 +3,12 @@
 use super::recorder::Recorder;
 use crate::{
     domain::{Micros, request::MAX_COST},
-    hold::{Grant, LeaseAnswer, LeaseRequest, Offer, Settled},
+    hold::{Grant, LeaseAnswer, LeaseRequest, Offer, RenewalTotals},
 };
 
 /// Start of a counting interval.
 const START: Micros = 1_000_000;
+const TTL: Micros = 250_002;
 const HOLD_OFF: Micros = 4_000;
 /// The usable time of a lease under these terms, by a client's clock. It and its half are both rounded.
 const USABLE: Micros = 247_501;
@@ -19,13 +20,13 @@ const ENOUGH: Grant = Grant {
     is_kept: true,
     is_recalled: false,
     refused_for: 0,
-    settled: Settled { granted: 0, spent: 0, returned: 0, burnt: 0 },
+    settled: RenewalTotals { granted: 0, spent: 0, returned: 0, burnt: 0 },
 };
 const REFUSED: Grant = Grant { free: 0, ..ENOUGH };
 
 /// Terms whose horizon and usable time are fractions before rounding.
 fn offer(generation: u64) -> Offer {
-    Offer::new(generation, 250_002, HOLD_OFF, SCARCE)
+    Offer::new(generation, TTL, HOLD_OFF, SCARCE)
 }
 
 /// A client, with times relative to the start.
@@ -112,6 +113,12 @@ impl Edge {
         self.client.checked(cost, true, START + sent);
     }
 
+    /// Loses the last request.
+    fn lose(&mut self, at: Micros) {
+        let LeaseRequest { lease, sequence, .. } = self.sent;
+        self.lost(at, lease, sequence);
+    }
+
     fn lost(&mut self, at: Micros, lease: u64, sequence: u64) {
         self.client.now = START + at;
         self.client.lost(lease, sequence);
@@ -119,7 +126,7 @@ impl Edge {
 }
 
 pub(super) fn traces() -> impl Iterator<Item = String> {
-    cold().into_iter().chain(held()).chain(refused()).chain(answered()).map(|edge| edge.client.end())
+    cold().into_iter().chain(held()).chain(refused()).chain(answered()).chain(unsettled()).map(|edge| edge.client.end())
 }
 
 /// Traces of when terms are requested.
@@ -204,7 +211,7 @@ fn held() -> Vec<Edge> {
     all.push(short);
     let mut nothing = Edge::leased("nothing is needed");
     nothing.checks(0, &[2]);
-    nothing.lost(0, nothing.sent.lease, nothing.sent.sequence);
+    nothing.lose(0);
     nothing.ticks(&[200_000, 300_000]);
     nothing.checks(400_000, &[5]);
     all.push(nothing);
@@ -279,7 +286,7 @@ fn answered() -> Vec<Edge> {
     recalled.checks(3_000, &[2]);
     let mut lost = Edge::leased("lost requests");
     lost.checks(0, &[10]);
-    lost.lost(500, lost.sent.lease, lost.sent.sequence);
+    lost.lose(500);
     lost.ticks(&[HOLD_OFF - 1, HOLD_OFF]);
     lost.answer(5_000, false, None, Some(offer(7)));
     lost.ticks(&[2 * HOLD_OFF - 1, 2 * HOLD_OFF]);
@@ -287,7 +294,7 @@ fn answered() -> Vec<Edge> {
     lost.ticks(&[3 * HOLD_OFF]);
     lost.grant(12_000, Grant { units: 4, ..ENOUGH });
     lost.checks(12_000, &[3]);
-    lost.lost(12_000, lost.sent.lease, lost.sent.sequence);
+    lost.lose(12_000);
     lost.checks(12_000, &[1, 1]);
     let mut others = Edge::granted("other terms", 10);
     others.checks(1_000, &[6]);
@@ -312,13 +319,65 @@ fn answered() -> Vec<Edge> {
     closed.checks(0, &[1, 1, 1]);
     let mut unsettled = Edge::leased("it is closed after a lost request");
     unsettled.checks(0, &[10]);
-    unsettled.lost(500, unsettled.sent.lease, unsettled.sent.sequence);
+    unsettled.lose(500);
     unsettled.close(600);
     let mut settled = Edge::leased("it is closed after a lost request and one that was answered");
     settled.checks(0, &[10]);
-    settled.lost(500, settled.sent.lease, settled.sent.sequence);
+    settled.lose(500);
     settled.ticks(&[HOLD_OFF]);
     settled.grant(5_000, ENOUGH);
     settled.close(5_000);
     vec![never, unseen, burnt, recalled, lost, others, none, closed, unsettled, settled]
+}
+
+/// Traces of what is returned although nothing is held or needed.
+fn unsettled() -> Vec<Edge> {
+    let mut all = Vec::new();
+    for last in [2 * TTL - 1, 2 * TTL] {
+        let mut granted = Edge::leased("what a lost request may have been granted is returned");
+        granted.checks(0, &[2]);
+        granted.lose(0);
+        granted.ticks(&[HOLD_OFF]);
+        granted.lose(HOLD_OFF);
+        granted.ticks(&[HOLD_OFF + TTL / 4 - 1, HOLD_OFF + TTL / 4]);
+        granted.lose(100_000);
+        granted.ticks(&[last]);
+        all.push(granted);
+        let mut closed = Edge::leased("it is closed long after a lost request");
+        closed.checks(0, &[2]);
+        closed.lose(0);
+        closed.close(last);
+        all.push(closed);
+    }
+    let given_back = 150_001;
+    for last in [given_back + TTL - 1, given_back + TTL] {
+        let mut edge = Edge::leased("a request that returns units is lost");
+        edge.checks(0, &[5]);
+        edge.grant(0, Grant { units: 5, ..ENOUGH });
+        edge.ticks(&[given_back]);
+        edge.lose(given_back);
+        edge.ticks(&[last]);
+        all.push(edge);
+    }
+    let mut unanswered = Edge::leased("a request that is not answered, and no need");
+    unanswered.checks(0, &[2]);
+    unanswered.checks(TTL, &[1]);
+    unanswered.ticks(&[TTL + 1]);
+    all.push(unanswered);
+    for closes in [true, false] {
+        let mut recalled = Edge::leased("what was recalled is returned");
+        recalled.checks(0, &[8]);
+        recalled.grant(0, Grant { units: 8, ..ENOUGH });
+        recalled.checks(0, &[2]);
+        recalled.ticks(&[USABLE / 2]);
+        recalled.grant(USABLE / 2, Grant { is_recalled: true, ..REFUSED });
+        if closes {
+            recalled.close(USABLE / 2);
+        }
+        recalled.ticks(&[2 * (USABLE / 2)]);
+        recalled.grant(2 * (USABLE / 2), ENOUGH);
+        recalled.ticks(&[3 * (USABLE / 2)]);
+        all.push(recalled);
+    }
+    all
 }

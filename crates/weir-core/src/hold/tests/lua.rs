@@ -15,7 +15,7 @@ use crate::{
         },
     },
     domain::Micros,
-    hold::{Grant, HoldId, LUA, Ledgers as _, Renewal, Settled},
+    hold::{Grant, HoldId, LUA, Ledgers as _, Renewal, RenewalTotals},
     plan::States as _,
     testing::{DishonestOwner, OnPanic, cases},
 };
@@ -70,7 +70,7 @@ impl<'a> Both<'a> {
         let rust: Vec<_> = decisions.iter().map(numbers).collect();
         assert_eq!(lua, rust);
         let Grant { units, free, is_kept, is_recalled, refused_for, settled, .. } = grant;
-        let Settled { granted, spent, returned, burnt } = settled;
+        let RenewalTotals { granted, spent, returned, burnt } = settled;
         let flags = [is_kept, is_recalled].map(u64::from);
         let of_rust = [units, free, flags[0], flags[1], refused_for.unsigned_abs(), granted, spent, returned, burnt];
         assert_eq!(lua_grant, of_rust.map(|number| number as f64));

@@ -10,6 +10,7 @@ mod mutations;
 mod recorder;
 mod reservation;
 mod search;
+mod settling;
 mod simulation;
 mod store;
 mod table;

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     algorithm::{HoldAccuracy, Params, State, properties::examples},
     domain::{Decision, Micros, StepInput},
-    hold::{OnExpiry, Outcome, Record, Reservation, Reservations, Step, decide_with_holds},
+    hold::{OnExpiry, Outcome, Record, Reservation, ReservationStep, Reservations, decide_with_holds},
     plan::Decisions,
     testing::{OnPanic, cases},
 };
@@ -54,7 +54,7 @@ impl<'a> Trace<'a> {
         Self { limits, store: Store::new(false), ideal, open: Vec::new(), now: START }
     }
 
-    fn request(&mut self, cost: u64, name: &[u8], step: Step) -> (Decisions, Outcome) {
+    fn request(&mut self, cost: u64, name: &[u8], step: ReservationStep) -> (Decisions, Outcome) {
         let reservation = Reservation { name, step };
         let mut plan = self.limits.plan(cost as i64);
         plan.reservation = Some(reservation);
@@ -75,7 +75,7 @@ impl<'a> Trace<'a> {
     }
 
     fn reserve(&mut self, name: [u8; 2], units: u64, ttl: Micros, on_expiry: OnExpiry) {
-        let (decisions, outcome) = self.request(units, &name, Step::Reserve { ttl, on_expiry });
+        let (decisions, outcome) = self.request(units, &name, ReservationStep::Reserve { ttl, on_expiry });
         let passes = decisions.iter().all(|decision| decision.allowed);
         match outcome {
             Outcome::Reserved { expires_after } => {
@@ -88,13 +88,13 @@ impl<'a> Trace<'a> {
 
     fn settle(&mut self, index: usize, actual: u64) {
         let open = self.open.remove(index);
-        let (_, outcome) = self.request(0, &open.name, Step::Commit { actual });
+        let (_, outcome) = self.request(0, &open.name, ReservationStep::Commit { actual });
         assert_eq!(outcome, Outcome::Settled { actual, overage: 0, before: false });
         self.ideal.uses(actual, self.now);
         // The first settlement counts, later ones do not.
-        let (_, again) = self.request(0, &open.name, Step::Cancel);
+        let (_, again) = self.request(0, &open.name, ReservationStep::Cancel);
         assert_eq!(again, Outcome::Settled { actual, overage: 0, before: true });
-        assert_eq!(self.request(0, &open.name, Step::Extend { ttl: 1_000_000 }).1, Outcome::Unknown);
+        assert_eq!(self.request(0, &open.name, ReservationStep::Extend { ttl: 1_000_000 }).1, Outcome::Unknown);
     }
 
     fn decided(&mut self, cost: i64) -> Decisions {
@@ -143,7 +143,7 @@ fn usage_of_reservations_obeys_the_limit() {
                         let (index, ttl) =
                             (random.below(trace.open.len()), 10_000 + random.magnitude(span.min(80_000_000_000)));
                         let name = trace.open[index].name;
-                        let (_, outcome) = trace.request(0, &name, Step::Extend { ttl });
+                        let (_, outcome) = trace.request(0, &name, ReservationStep::Extend { ttl });
                         let Outcome::Extended { expires_after } = outcome else { panic!("{outcome:?}") };
                         trace.open[index].deadline = trace.now + expires_after;
                     }
@@ -160,7 +160,7 @@ fn more_than_was_reserved_is_charged_in_any_case_and_waited_for() {
         let _context = OnPanic(|| format!("{params:?}"));
         let max = params.step(None, &StepInput { now: START, cost: 0, max_wait: None, phase: 0 }).0.limit;
         trace.reserve([1, 0], 1, 1_000_000, OnExpiry::Keep);
-        let (decisions, outcome) = trace.request(0, &[1, 0], Step::Commit { actual: max });
+        let (decisions, outcome) = trace.request(0, &[1, 0], ReservationStep::Commit { actual: max });
         assert_eq!(outcome, Outcome::Settled { actual: max, overage: max - 1, before: false });
         assert!(decisions.iter().all(|decision| decision.remaining == 0), "{decisions:?}");
         assert!(matches!(trace.store.record(&[1, 0]), Some(Record::Settled { .. })));
@@ -171,14 +171,14 @@ fn more_than_was_reserved_is_charged_in_any_case_and_waited_for() {
 fn a_reservation_that_was_never_made_or_has_expired_is_unknown() {
     let params = exact_examples().next().unwrap();
     let mut trace = Trace::new(&params);
-    assert_eq!(trace.request(0, b"no", Step::Commit { actual: 1 }).1, Outcome::Unknown);
+    assert_eq!(trace.request(0, b"no", ReservationStep::Commit { actual: 1 }).1, Outcome::Unknown);
     for on_expiry in [OnExpiry::Keep, OnExpiry::Release] {
-        let left = |trace: &mut Trace<'_>| trace.request(0, b"no", Step::Cancel).0[0].remaining;
+        let left = |trace: &mut Trace<'_>| trace.request(0, b"no", ReservationStep::Cancel).0[0].remaining;
         let before = left(&mut trace);
         trace.reserve([1, 0], 2, 100_000, on_expiry);
         assert_eq!(left(&mut trace), before - 2);
         trace.now += 100_000;
-        assert_eq!(trace.request(0, &[1, 0], Step::Cancel).1, Outcome::Unknown);
+        assert_eq!(trace.request(0, &[1, 0], ReservationStep::Cancel).1, Outcome::Unknown);
         assert_eq!(left(&mut trace), if on_expiry == OnExpiry::Keep { before - 2 } else { before });
     }
 }

@@ -22,15 +22,15 @@ impl<'p, C> LockedPlan<'_, 'p, C> {
         shard.holds().is_some_and(|holds| holds.ledger(level.path(), level.limit.ident()).is_some())
     }
 
-    /// Reserves room for the ledgers that these levels do not have, and for `records` new records. `false` if there is
-    /// none.
+    /// Reserves capacity for the ledgers that these levels do not have, and for `records` new records. `false` if there
+    /// is none.
     pub(in crate::memory) fn reserve_room(&mut self, levels: impl Iterator<Item = usize>, records: usize) -> bool
     where
         C: Clock,
     {
         let count = records + levels.filter(|index| !self.has_ledger(*index)).count();
         if count > 0 && !self.store.reserve_capacity(count) {
-            // With `allow`, requests that pass without room are not stored, so they cannot hold units either.
+            // With `allow`, requests that pass without capacity are not stored, so they cannot hold units either.
             if self.store.settings.when_full != WhenFull::Evict || !self.evict(count) {
                 return false;
             }
@@ -40,7 +40,7 @@ impl<'p, C> LockedPlan<'_, 'p, C> {
         true
     }
 
-    /// Takes the room of one entry, if any is reserved.
+    /// Takes the capacity of one entry, if any is reserved.
     fn take_room(&mut self) -> usize {
         let taken = self.room.min(1);
         self.room -= taken;
@@ -90,7 +90,7 @@ impl<C: Clock> Reservations for LockedPlan<'_, '_, C> {
 
     fn make_room(&mut self, held: Option<&[usize]>) -> bool {
         let has_room = self.reserve_room(held.unwrap_or_default().iter().copied(), 1);
-        // A request whose answer has no room is decided all the same.
+        // A request is decided even if its answer cannot be stored for lack of capacity.
         if !has_room && held.is_some() {
             self.lacks_capacity.set(true);
         }

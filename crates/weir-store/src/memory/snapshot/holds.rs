@@ -21,7 +21,7 @@ use super::{
     read::{Parts, bytes, read_into},
     write::length,
 };
-use crate::memory::{MemoryStore, shard::Shard};
+use crate::memory::{MemoryStore, shard::Shard, shard_holds::lasts_until};
 use weir_core::{
     algorithm::params::MAX_COUNT,
     domain::{Clock, Decision, Micros, time::MAX_MOMENT},
@@ -36,7 +36,7 @@ const ANSWERED: u8 = 4;
 /// Writes a shard's unexpired ledgers and records.
 pub(super) fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
     let Some(holds) = shard.holds() else { return Ok(()) };
-    for (state, ledger, expires) in holds.ledgers().filter(|(_, _, expires)| *expires > now) {
+    for (state, ledger, expires) in holds.ledgers().filter(|(_, ledger, expires)| lasts_until(ledger, *expires) > now) {
         out.push(LEDGER);
         name(state, out)?;
         out.extend_from_slice(&expires.to_le_bytes());
@@ -107,9 +107,10 @@ pub(super) fn load<C: Clock>(
                     return Err(nonsense());
                 }
                 let Parts { path, anchor_end, ident } = parts;
-                expires <= now
+                let ledger = Ledger::of(holds);
+                lasts_until(&ledger, expires) <= now
                     || store.put_back_holds(&path[..anchor_end.min(path.len())], |shard| {
-                        shard.put_ledger(path, ident, Ledger::of(holds));
+                        shard.put_ledger(path, ident, ledger);
                         shard.keep_ledger(path, ident, expires);
                     })
             }

@@ -46,6 +46,27 @@ fn a_lease_of_a_known_key_is_renewed_in_a_full_store_and_needs_no_room() {
     }
 }
 
+/// The units count no longer, but their hold was renewed and has not ended.
+#[test]
+fn a_repeated_renewal_is_recognized_until_its_deadline() {
+    let (clock, limit, key) = (Arc::new(ManualClock::new(0)), per_second("10", "1s"), key(&["held", "a"]));
+    let store = MemoryStore::new(MemorySettings::default(), Arc::clone(&clock));
+    let plan = Plan::new([Level::new(&key, 2, 2, &limit, 0)].into_iter().collect(), Charge::AllOrNothing, None);
+    let id = HoldId { owner: 1, number: 1 };
+    let renew = |sequence, spent, want| {
+        store.renew_now(&plan, &Renewal { id, sequence, spent, kept: 0, want, ttl: 60 * SECOND }).units
+    };
+    assert_eq!(renew(1, 0, 4), 4);
+    clock.set(50 * SECOND);
+    assert_eq!(renew(2, 4, 0), 0);
+    clock.set(70 * SECOND);
+    store.sweep(store.shard_count());
+    assert_eq!(renew(1, 0, 4), 0);
+    clock.set(200 * SECOND);
+    store.sweep(store.shard_count());
+    assert_eq!(store.stats().keys, 0);
+}
+
 #[test]
 fn memory_of_expired_records_is_freed_though_others_stay() {
     let clock = Arc::new(ManualClock::new(0));
@@ -100,7 +121,7 @@ fn holds_and_stored_answers_take_places_by_their_size() {
     assert_eq!(store.stats().keys, 0);
 }
 
-/// Returns a full store, and a key of its own that has used one of 100 units.
+/// Returns a full store, and a separate key that has used one of 100 units.
 fn full_store(when_full: WhenFull) -> (MemoryStore<Arc<ManualClock>>, Limit, Key) {
     let (limit, known) = (per_second("100", "31d"), key(&["known", "a"]));
     let store = MemoryStore::new(MemorySettings { max_keys: MOST, when_full }, Arc::new(ManualClock::new(0)));
@@ -157,7 +178,7 @@ fn a_reservation_that_full_memory_refuses_is_counted() {
         let (store, limit, known) = full_store(when_full);
         let before = store.stats().capacity_misses;
         for (number, key) in [known, key(&["new", "a"])].iter().enumerate() {
-            let step = Step::Reserve { ttl: SECOND, on_expiry: OnExpiry::Keep };
+            let step = ReservationStep::Reserve { ttl: SECOND, on_expiry: OnExpiry::Keep };
             let mut plan =
                 Plan::new([Level::new(key, 2, 2, &limit, 1)].into_iter().collect(), Charge::AllOrNothing, None);
             plan.reservation = Some(Reservation { name: b"a", step });

@@ -1,7 +1,7 @@
 //! Tests of the queue: bounded round trips, fairness among submitters, and the bound of the queue.
 
 use super::*;
-use weir_telemetry::request::{RequestContext, Surface};
+use weir_telemetry::request::{RequestContext, Route};
 
 const ROUND_TRIP: Duration = Duration::from_millis(10);
 
@@ -69,8 +69,8 @@ async fn round_trips_are_bounded_by_work_and_fair_to_submitters() {
 
 /// Queues a part with this work from a separate call on a connection.
 async fn call(queue: &Arc<Queue>, connection: u64, work: u32) -> Pending {
-    let surface = Surface::Grpc { service: "s", method: "m" };
-    let context = Arc::new(RequestContext::new(surface, connection, None, None, false));
+    let route = Route::Grpc { service: "s", method: "m" };
+    let context = Arc::new(RequestContext::new(route, connection, None, None, false));
     let queue = Arc::clone(queue);
     let push = async move { queue.push(Part { work, ..Part::default() }, later(), false).unwrap() };
     tokio::spawn(request::within(context, push)).await.unwrap()
@@ -104,7 +104,7 @@ async fn the_calls_of_one_connection_count_as_one_submitter() {
     calls.push(call(&queue, 2, 2).await);
     let taken = queue.take(1_024, ROUND_TRIP);
     assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
-    // They also share the room of the queue.
+    // They also share the capacity of the queue.
     let queue = Arc::new(Queue::new(8));
     let mut calls = Vec::new();
     for _ in 0..8 {
@@ -151,7 +151,7 @@ async fn a_full_queue_is_shared_fairly_by_its_submitters() {
     assert_eq!(queue.answer(last, later()).await, Err(Failure::QueueFull));
 }
 
-/// A flood inspects a full queue in turns, not all of it for each part that is rejected.
+/// A flood inspects a part of a full queue at a time, not all of it for each rejected part.
 #[tokio::test]
 async fn abandoned_parts_of_a_full_queue_are_found_by_turns() {
     const SIZE: usize = 10 * INSPECTED;

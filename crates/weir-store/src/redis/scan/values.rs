@@ -36,7 +36,7 @@ pub(crate) fn holds(value: &[u8], now: Micros) -> Vec<Hold> {
     ledger.iter().filter_map(hold).collect()
 }
 
-/// Returns the open reservation of a record. `prefix` is that of all keys.
+/// Returns the open reservation of a record. `prefix` is the prefix of all keys.
 pub(super) fn reservation(name: &[u8], value: &[u8], prefix: &[u8], now: Micros) -> Option<Reserved> {
     let [ends, ValueRef::Array(words), ValueRef::Array(levels)] = parts(value)? else { return None };
     let [what, _, units] = words.get(..3)?.first_chunk::<3>()?;

@@ -59,6 +59,6 @@ local key_count = 0
 -- hot key arrive together, so most of them read nothing.
 local cached_hash, cached_count, cached_fields, cached_states, cached_levels, cached_left = false, 0, {}, {}, {}, false
 
--- Besides its plans, a call spends most time on creating closures, each of which resolves its upvalues in the enclosing
--- function. They are therefore created in one function that has captured the above once, and rarely used ones only on
--- demand.
+-- In addition to its plans, a call spends most time on creating closures, each of which resolves its upvalues in the
+-- enclosing function. They are therefore created in one function that has captured the above once, and rarely used ones
+-- only on demand.

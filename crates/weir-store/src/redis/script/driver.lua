@@ -108,7 +108,7 @@ local function run()
       output[length + 1], output[length + 2] = change(index)
       length = length + 2
       if request then
-        -- If another anchor knows the id as that of another request, all of it is undone.
+        -- If another anchor has the id from another request, all of it is undone.
         local own = input[states_at + index]
         output[length + 1], output[length + 2] = found[own] or '', written[own] or ''
         length = length + 2

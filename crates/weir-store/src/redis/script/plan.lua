@@ -8,7 +8,7 @@ local SWEEP_FIELDS, SWEEP_UPDATES = 4, 16
 
 -- Charge modes, numbered as in encode.rs: 0 all or nothing, 1 independent; plus 2 report changes, 4 undo, 8 renewal, 16
 -- dry run, 32 reservation, 64 request id, 128 charge only the limits that refuse, 256 claim the charges of an earlier
--- attempt, or undo all charges, whatever the policy. Or -1, as in outage_charge.lua.
+-- attempt, or undo all charges, regardless of the policy. Or -1, as in outage_charge.lua.
 local OUTAGE_CHARGE, REPORTS, UNDOES, RENEWS, DRY_RUN, RESERVES, HAS_ID, OVER_LIMIT_ONLY = -1, 2, 4, 8, 16, 32, 64, 128
 local CLAIMS = 256
 -- Steps of a reservation, numbered as in encode.rs: make it, kept or released at expiry; settle, extend, undo.

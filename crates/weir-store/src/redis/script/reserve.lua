@@ -224,7 +224,7 @@ local function passes_all()
   return true
 end
 
--- Whether the plan has charged units, or given some back.
+-- Whether the plan has charged or refunded units.
 local function has_charged(passes)
   for index = 1, count do
     local cost, rule = input[costs_at + index], rules[index]

@@ -75,8 +75,8 @@ local function expire(index)
   if level and level.s ~= before then touch(index) end
 end
 
--- Loads the states. Expired ones count as absent, whatever their limit is now, because a store may drop them at any
--- time.
+-- Loads the states. Expired ones count as absent, regardless of their current limit, because a store may drop them at
+-- any time.
 local function load()
   levels = false
   if is_cached() then
@@ -104,20 +104,29 @@ local function load()
   for index = 1, levels and count or 0 do expire(index) end
 end
 
+-- Whether a ledger has holds that have not expired. Those without units are kept too, to recognize repeated renewals.
+local function is_held(ledger)
+  if type(ledger) ~= 'table' then return false end
+  load_holds()
+  local whole, last = pcall(holds.last_deadline, ledger)
+  return whole and last > now
+end
+
 -- Examines `fields` random fields of a hash and deletes those that have expired.
 local function sweep(hash, fields)
   local found = call('HRANDFIELD', hash, fields, 'WITHVALUES')
   for index = 1, #found, 2 do
-    local read, expires = pcall(unpacked, found[index + 1])
-    if read and type(expires) == 'number' and expires + GRACE_MICROS < now then call('HDEL', hash, found[index]) end
+    local read, expires, _, ledger = pcall(unpacked, found[index + 1])
+    local is_over = read and type(expires) == 'number' and expires + GRACE_MICROS < now
+    if is_over and not is_held(ledger) then call('HDEL', hash, found[index]) end
   end
 end
 
--- Returns the stored value of a state, with its ledger if it has holds, and whether it has.
+-- Returns the stored value of a state, with its ledger if it has holds, and for how long these are kept; 0 without.
 local function value_of(index, reset, state)
   local ledger = levels and levels[index] and levels[index].ledger
-  if ledger and #ledger > 0 then return pack(now + reset, state, ledger), true end
-  return pack(now + reset, state), false
+  if not ledger or #ledger == 0 then return pack(now + reset, state), 0 end
+  return pack(now + reset, state, ledger), math.max(reset, holds.last_deadline(ledger) - now)
 end
 
 local arguments = {}
@@ -127,10 +136,10 @@ local function save_key(first, last)
   for index = first, last do
     local reset = resets[index]
     if reset then
-      local value, is_held
+      local value, kept_for
       if levels then
-        value, is_held = value_of(index, reset, states[index])
-        if is_held and reset > held_for then held_for = reset end
+        value, kept_for = value_of(index, reset, states[index])
+        if kept_for > held_for then held_for = kept_for end
       else
         value = pack(now + reset, states[index])
       end
@@ -142,6 +151,7 @@ local function save_key(first, last)
   if length == 0 then return end
   local hash = key_of(first)
   if held_for > 0 then
+    if held_for > longest then longest = held_for end
     local known = call('HMGET', hash, HELD)[1]
     if not known or unpacked(known) < now + held_for then
       -- An eighth more, so that not every hold moves it.

@@ -28,9 +28,10 @@ local function reset_value(value, may_hold)
   return expires, true
 end
 
--- Deletes the fields of a hash that belong to the key named by `field_prefix`, and with `subtree` those of the keys
--- below it, some pages at a time. Returns the next cursor ('0': the end), whether the key itself had an unexpired state,
--- and whether any of the fields had. Unexpired holds stay, because their owners keep spending; expired ones are dropped.
+-- Deletes the fields of a hash that belong to the key named by `field_prefix`, and with `subtree` also the fields of
+-- the keys below it, some pages at a time. Returns the next cursor ('0': the end), whether the key itself had an
+-- unexpired state, and whether any of the fields had. Unexpired holds stay, because their owners keep spending; expired
+-- ones are dropped.
 local function reset()
   local hash, field_prefix, subtree = KEYS[1], input[4], input[5] == 1
   local read, page, cursor = pcall(reset_pages, hash, input[6])
@@ -70,7 +71,7 @@ local function reset()
     end
   end
   if field_prefix == '' and subtree and not held[1] and not held[2] and (existed == 1 or cursor == '0') then
-    -- The answer is already determined, so the whole hash is deleted at once.
+    -- The answer is already determined, so the whole hash is deleted in one call.
     call('UNLINK', hash)
     return {'0', existed, removed}
   end
@@ -96,8 +97,8 @@ local function probe()
   return {now}
 end
 
--- Changes a document, a field of a hash, and logs the change in a stream. Returns the change's position, that of the
--- preceding change, and the content before; instead of the position '' if the content was not the expected one, or
+-- Changes a document, a field of a hash, and logs the change in a stream. Returns the change's position, the preceding
+-- change's position, and the content before; instead of the position '' if the content was not the expected one, or
 -- 'full'.
 local function change_document()
   local hash, log, name, document, expected, actor = KEYS[1], KEYS[2], input[4], input[5], input[6], input[7]

@@ -35,10 +35,10 @@ local function mark_of(state)
   return state[#state - 1]
 end
 
--- Gives back a level's charge after other writes, if the whole charge still counts: by its mark, within its period or
+-- Refunds a level's charge after other writes, if the whole charge still counts: by its mark, within its period or
 -- window, or, with continuous refill, while the state from before the charge would matter to this limit. Later, time
--- has given some of it back, so the charge stays. It also stays if a refund would take units charged by other plans.
--- Returns whether it was given back.
+-- has refilled some of it, so the charge stays. It also stays if a refund would take units charged by other plans.
+-- Returns whether it was refunded.
 local function give_back(index)
   local period, phase, before = rules[index].period, input[phases_at + index], input[befores_at + index]
   local units, place = input[charged_units_at + index], input[states_at + index]
@@ -65,9 +65,9 @@ local function give_back(index)
   return true
 end
 
--- Undoes a plan's charges after a refusal at another anchor, or all of them if that has another request with the id:
--- exactly, if there was no other write since, else as far as they still count. Then reports the state of the levels. As
--- in settle_refusal, a state truncated by a refusal is stored.
+-- Undoes a plan's charges after a refusal at another anchor, or all of them if that anchor has the id from another
+-- request: exactly, if there was no other write since, else as far as they still count. Then reports the state of the
+-- levels. As in settle_refusal, a state truncated by a refusal is stored.
 local function undo()
   local restored = {}
   for index = 1, count do

@@ -48,11 +48,12 @@ impl Sentinels {
     }
 
     /// Connects to the master that a Sentinel reports. If a Sentinel is down, does not know the master, or reports a
-    /// server that is not a master (any more), the next one is asked; each gets an equal share of the remaining time.
+    /// server that is not a master (any more), the next one is asked. A look-up gets an equal share of the remaining
+    /// time, the connection to the reported server at least half of it, since it takes more round trips.
     ///
     /// # Errors
-    /// A master's [`Failure`], or else a Sentinel's. Of several, that of the first in the list, so that an outage has
-    /// one cause and one log line, whichever is asked first.
+    /// A master's [`Failure`], or else a Sentinel's. Of several, the failure of the first in the list, so that an
+    /// outage has one cause and one log line, whichever is asked first.
     pub(crate) async fn connect_to_master<T, F>(
         &self,
         deadline: Instant,
@@ -66,16 +67,18 @@ impl Sentinels {
         let mut failures = Vec::<(bool, usize, Failure)>::new();
         for (left, place) in zip((1..=count).rev(), first..) {
             let place = place % count;
-            let now = Instant::now();
-            let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX);
-            let master = match self.look_up(&self.addresses[place], now + share).await {
+            let share = |left| {
+                let now = Instant::now();
+                now + deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX)
+            };
+            let master = match self.look_up(&self.addresses[place], share(left)).await {
                 Ok(master) => master,
                 Err(failure) => {
                     failures.push((true, place, failure));
                     continue;
                 }
             };
-            match connect(master.clone(), now + share).await {
+            match connect(master.clone(), share(left.min(2))).await {
                 Ok(connection) => {
                     self.first.store(place, Ordering::Relaxed);
                     return Ok(connection);

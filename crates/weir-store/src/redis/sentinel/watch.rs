@@ -49,7 +49,6 @@ pub async fn watch(sentinels: &Sentinels, pool: &Pool, pause: Duration) {
 }
 
 impl Sentinels {
-    /// Polls one Sentinel.
     async fn poll(&self, sentinel: &Address, last: &Mutex<LastAnswer>, announce: &mpsc::Sender<Promotion>) {
         let (mut idle, mut logged) = (None, None);
         loop {

@@ -64,7 +64,7 @@ impl Record {
             }
         }
         for index in 0..self.series.len() {
-            // Checks the decisions of each superseded server, and those of all servers whose data is valid at the end.
+            // Checks the decisions of each superseded server, and of all servers whose data is valid at the end.
             for last in (0..self.losses.len()).map(Some).chain([None]) {
                 let loss = last.map(|last| &self.losses[last]);
                 if loss.is_some_and(|loss| loss.from == loss.to || loss.kept[index].is_none()) {

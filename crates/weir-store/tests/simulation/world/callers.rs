@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     domain::{Key, Micros},
-    hold::{OnExpiry, Step},
+    hold::{OnExpiry, ReservationStep},
 };
 
 use super::World;
@@ -59,9 +59,9 @@ impl World {
         let Some(caller) = self.callers.get_mut(&number) else { return };
         let kind = match caller.stage {
             Stage::Asks if self.case.scene == Scene::Repeated => Kind::Identified,
-            Stage::Asks => Kind::Reservation(Step::Reserve { ttl: TTL, on_expiry }, HELD),
-            Stage::Extends => Kind::Reservation(Step::Extend { ttl: TTL }, HELD),
-            Stage::Settles => Kind::Reservation(Step::Commit { actual: USED }, HELD),
+            Stage::Asks => Kind::Reservation(ReservationStep::Reserve { ttl: TTL, on_expiry }, HELD),
+            Stage::Extends => Kind::Reservation(ReservationStep::Extend { ttl: TTL }, HELD),
+            Stage::Settles => Kind::Reservation(ReservationStep::Commit { actual: USED }, HELD),
             Stage::Holds { .. } | Stage::Done => return,
         };
         caller.attempts += 1;

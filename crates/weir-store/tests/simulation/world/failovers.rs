@@ -26,7 +26,11 @@ type Directed = (Micros, fn(&mut World));
 
 /// Runs a world with these steps.
 fn run(length: Micros, steps: &[Directed]) {
-    let mut world = World::new(Case::directed(Topology::Sentinels, length), &Random::new(1));
+    run_case(Case::directed(Topology::Sentinels, length), steps);
+}
+
+fn run_case(case: Case, steps: &[Directed]) {
+    let mut world = World::new(case, &Random::new(1));
     for (index, (at, step)) in steps.iter().enumerate() {
         world.directed.push(*step);
         world.after(*at, Event::Directed(index));
@@ -99,4 +103,12 @@ fn a_promotion_is_over_when_its_server_is_a_replica_again() {
             (1_210_000, |world| world.demote(REPLICA)),
         ],
     );
+}
+
+/// The connection timeout is 200 ms for three Sentinels, and a round trip takes 8 to 16 ms.
+#[test]
+fn a_slow_network_leaves_time_to_connect() {
+    let mut case = Case::directed(Topology::Sentinels, SECOND);
+    case.latency = 4_000;
+    run_case(case, &[]);
 }

@@ -97,7 +97,7 @@ impl World {
                 if let Some((definition, within)) = self.case.changed(self.policy.version) {
                     self.record.changed(self.now, definition, within);
                 }
-                // Units held under the old policy are not given back.
+                // Units held under the old policy are not refunded.
                 (0..self.seats.len()).for_each(|seat| self.trouble(seat, self.case.ttl));
                 self.record.fault("new policy");
             }

@@ -39,7 +39,7 @@ use super::{
 
 /// Maximum number of checks that wait for a paused replica.
 const MAX_KEPT_WAITING: usize = 200;
-/// Resolution of virtual time, like that of the runtimes' timers.
+/// Resolution of virtual time, like the runtimes' timers.
 const TICK: Micros = 1_000;
 /// Time from the last fault to the first checks of the recovery, which still meet dead connections.
 const RECOVERY: Micros = SECOND;

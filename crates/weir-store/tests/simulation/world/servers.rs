@@ -226,7 +226,7 @@ impl World {
         let mut keyspace = self.redis.keyspace.borrow_mut();
         let keys = slots.moving(keyspace.keys_of(from));
         self.moved_at = self.now;
-        // Half of the keys move at once, so that the last few are met during the migration.
+        // Half of the keys move in one step, so that the last few are met during the migration.
         let some = (keys.len() / 2).max(1);
         keys.iter().take(some).for_each(|key| keyspace.migrate(key, from, to));
         drop(keyspace);

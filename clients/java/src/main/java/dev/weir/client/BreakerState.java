@@ -4,8 +4,8 @@ package dev.weir.client;
 public enum BreakerState {
     /** All calls are sent. */
     CLOSED,
-    /** All calls fail at once, without being sent. */
+    /** All calls fail immediately, without being sent. */
     OPEN,
-    /** One call at a time probes whether the service is available again; all others fail at once. */
+    /** One call at a time probes whether the service is available again; all others fail immediately. */
     HALF_OPEN
 }

@@ -28,7 +28,7 @@ final class Caller {
         this.executor = executor;
     }
 
-    /** Returns the deadline of a call that begins now. */
+    /** Returns the deadline of a call that starts now. */
     static Deadline after(Duration timeout) {
         return Deadline.after(bounded(timeout).toNanos(), TimeUnit.NANOSECONDS);
     }
@@ -65,7 +65,7 @@ final class Caller {
     /** Repeats a call inside {@link #protect} that ended with this failure. That many further retries may follow. */
     <Q, A> CompletableFuture<A> retry(
             MethodDescriptor<Q, A> method, Q request, Deadline deadline, int retriesLeft, Throwable failure) {
-        // What ended the first attempt has often ended the connection too, so a retry waits for one.
+        // The failure of the first attempt often ends the connection too, so a retry waits for one.
         return connection.call(method, request, Connection.until(deadline).withWaitForReady())
                 // The first attempt's error says more than that no connection came in time.
                 .exceptionallyCompose(again -> error(again).kind() == WeirException.Kind.DEADLINE_EXCEEDED
@@ -78,12 +78,12 @@ final class Caller {
         return error(failure).kind() == WeirException.Kind.UNAVAILABLE;
     }
 
-    /** Fails at once while the circuit breaker is open. Otherwise makes the call, and records its outcome. */
+    /** Fails immediately while the circuit breaker is open. Otherwise makes the call, and records its outcome. */
     <A> CompletableFuture<A> protect(Supplier<CompletableFuture<A>> call) {
         return protect(call, answer -> true);
     }
 
-    /** As {@link #protect(Supplier)}. An answer that is not of the service says nothing about it. */
+    /** As {@link #protect(Supplier)}. An answer that did not come from the service does not count. */
     <A> CompletableFuture<A> protect(Supplier<CompletableFuture<A>> call, Predicate<A> isOfService) {
         var permit = breaker.admit();
         if (permit.isEmpty()) {
@@ -102,7 +102,7 @@ final class Caller {
                 failure == null && !isOfService.test(answer) ? CircuitBreaker.Outcome.UNKNOWN : outcome(failure)));
     }
 
-    /** Returns what a call says about the service: errors other than outages are answers. */
+    /** Returns the outcome of a call for the circuit breaker: errors other than outages are answers. */
     private static CircuitBreaker.Outcome outcome(Throwable failure) {
         if (failure == null) {
             return CircuitBreaker.Outcome.ANSWER;

@@ -173,7 +173,7 @@ public final class Check {
     /**
      * Overrides the client's setting for outages.
      *
-     * @param action what to do if the service does not decide, in an outage
+     * @param action the result if the service does not decide, in an outage
      * @return a check with that setting
      */
     public Check withOnFailure(OnFailure action) {

@@ -9,14 +9,14 @@ import java.util.function.Consumer;
 import java.util.function.LongSupplier;
 
 /**
- * Opens after {@code threshold} outages in a row, then lets one call at a time probe the service. An outage of a call that
- * began before the last answer does not count: calls that were sent together to one frozen replica miss their deadlines
+ * Opens after {@code threshold} outages in a row, then lets one call at a time probe the service. An outage does not count
+ * if its call started before the last answer: calls that were sent concurrently to one frozen replica miss their deadlines
  * together, while other replicas answer.
  */
 final class CircuitBreaker {
     private static final Logger LOG = System.getLogger("dev.weir.client");
 
-    /** The permit of one call, which began after that many answers. */
+    /** The permit of one call, which started after that many answers. */
     record Permit(boolean isProbe, long answers) {}
 
     /** The outcome of a call. {@link #UNKNOWN} says nothing about the service. */

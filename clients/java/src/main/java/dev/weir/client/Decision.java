@@ -5,8 +5,8 @@ import java.util.List;
 import java.util.Optional;
 
 /**
- * The answer to a check. The summary is taken over all limits on the key's path, each component by itself, so its numbers
- * may come from different limits; {@code binding} has the numbers of the limit that decided.
+ * The answer to a check. The summary is taken over all limits on the key's path, each component independently, so its
+ * numbers may come from different limits; {@code binding} has the numbers of the limit that decided.
  *
  * @param allowed whether the request may pass
  * @param limit the lowest limit on the path; 0 if nothing is limited
@@ -22,7 +22,7 @@ import java.util.Optional;
  * @param nextAfter if nothing is left, the shortest time after which a unit is left
  * @param binding the limit that decided; only {@linkplain Check#withLevels() with levels}
  * @param levels all limits on the path, root first; only {@linkplain Check#withLevels() with levels}
- * @param override the id of the operator's override in force, or of the ban that refused the check, if any
+ * @param override the id of the operator's override that applies, or of the ban that refused the check, if any
  * @param banReason the operator's reason for the ban that refused the check, if any
  * @param source who decided
  * @param error of a {@link Source#FALLBACK} the reason why the service did not decide

@@ -85,7 +85,7 @@ public final class Guard {
                         failure == null ? decided(decision) : undecided(check, Caller.error(failure)));
     }
 
-    /** Waits, and returns whether neither the server call nor the thread was told to end meanwhile. */
+    /** Waits, and returns whether neither the server call was cancelled nor the thread interrupted. */
     private static boolean waited(Duration wait) {
         if (wait.isZero()) {
             return true;

@@ -31,7 +31,7 @@ final class Lease {
     /** Drawn for each state machine, since each numbers its leases from 1. */
     private final ByteString holder;
     /**
-     * When a check of at least this cost passes, from the last refusal of the service, which began the present hold-off. 0:
+     * When a check of at least this cost passes, by the last refusal of the service, which started the present hold-off. 0:
      * unknown.
      */
     private long retryAt;

@@ -14,7 +14,12 @@ import java.util.Optional;
  * request changes them.
  */
 final class LeaseHolder {
-    private record Pending(Request request, long sent) {}
+    private record Pending(Request request, long sent) {
+        /** Returns whether the client holds no units once the request is carried out. */
+        boolean onlyReturns() {
+            return request.kept() == 0 && request.want() == 0;
+        }
+    }
 
     private final LeaseBalance balance;
     private final long number;
@@ -22,8 +27,11 @@ final class LeaseHolder {
     private final LeaseDemand demand;
     private long sequence;
     private Pending pending;
-    /** The last request was lost, and the service may have carried it out. */
-    private boolean isUnsettled;
+    /**
+     * Until then the service may hold units that are neither in the balance nor spent: taken back, or granted by a request that was
+     * lost. The next request that is answered returns them.
+     */
+    private long unsettledUntil = Long.MIN_VALUE;
     /**
      * All units that were ever put into the balance and not taken back unspent. Those that are not in the balance are spent.
      */
@@ -56,7 +64,7 @@ final class LeaseHolder {
             return OrdinaryCheck.INSTANCE;
         }
         // The request may need the units held, so all of them are returned with it.
-        taken -= balance.empty();
+        takeBack(balance.empty(), now);
         return new AskService(request(0, want, cost, now));
     }
 
@@ -66,17 +74,16 @@ final class LeaseHolder {
         }
         count(0, now);
         if (balance.isOver(now)) {
-            taken -= balance.empty();
+            takeBack(balance.empty(), now);
         }
         var target = demand.within(terms.horizon());
         // Fewer than two units are not worth a lease.
         var isWorthIt = target >= 2;
-        var held = balance.units();
-        if (!isWorthIt || held > 2 * target) {
+        if (!isWorthIt || balance.units() > 2 * target) {
             // Return the surplus, for other clients.
-            taken -= balance.takeAbove(isWorthIt ? target : 0);
+            takeBack(balance.takeAbove(isWorthIt ? target : 0), now);
         }
-        if (!isWorthIt && held == 0) {
+        if (!isWorthIt && now >= unsettledUntil) {
             balance.unwatch();
             return Optional.empty();
         }
@@ -86,9 +93,8 @@ final class LeaseHolder {
 
     Optional<Request> close(long now) {
         balance.unwatch();
-        var units = balance.empty();
-        taken -= units;
-        return units > 0 || pending != null || isUnsettled ? Optional.of(request(0, 0, 0, now)) : Optional.empty();
+        takeBack(balance.empty(), now);
+        return pending != null || now < unsettledUntil ? Optional.of(request(0, 0, 0, now)) : Optional.empty();
     }
 
     void answered(Answer answer, long now) {
@@ -99,6 +105,7 @@ final class LeaseHolder {
         var request = pending.request;
         var sent = pending.sent;
         pending = null;
+        unsettledUntil = Long.MIN_VALUE;
         if (!grant.isKept()) {
             // The kept units are burnt, and whatever was spent of them since is charged.
             balance.empty();
@@ -106,9 +113,8 @@ final class LeaseHolder {
             taken = request.spent();
         }
         if (grant.isRecalled()) {
-            taken -= balance.empty();
+            takeBack(balance.empty(), now);
         }
-        isUnsettled = false;
         taken += grant.units();
         balance.fill(grant.units(), sent + terms.usable());
         var isScarce = grant.units() < request.want() && grant.units() + grant.free() <= terms.scarce();
@@ -139,24 +145,41 @@ final class LeaseHolder {
     void lost(long lostSequence) {
         if (pending != null && pending.request.sequence() == lostSequence) {
             // Back off: a service that cannot be reached fails each request at once.
-            balance.watch(0, pending.sent + terms.holdOff());
-            pending = null;
-            isUnsettled = true;
+            balance.watch(0, pending.sent + (pending.onlyReturns() ? terms.ttl() / 4 : terms.holdOff()));
+            giveUp();
         }
     }
 
     boolean isIdle(long now) {
         count(0, now);
-        return !waits(now) && balance.units() == 0 && demand.within(terms.horizon()) == 0;
+        return !waits(now) && balance.units() == 0 && now >= unsettledUntil && demand.within(terms.horizon()) == 0;
     }
 
     /** Returns whether a request is pending. It is given up after the TTL, when its units could not be spent any more. */
     private boolean waits(long now) {
         if (pending != null && now >= pending.sent + terms.ttl()) {
-            pending = null;
+            giveUp();
             balance.watch(0, 0);
         }
         return pending != null;
+    }
+
+    /**
+     * Ends the pending request without an answer. The service may have carried it out until now, except that one which only returns
+     * units leaves none.
+     */
+    private void giveUp() {
+        if (!pending.onlyReturns()) {
+            unsettledUntil = Math.max(unsettledUntil, pending.sent + 2 * terms.ttl());
+        }
+        pending = null;
+    }
+
+    private void takeBack(long units, long now) {
+        if (units > 0) {
+            taken -= units;
+            unsettledUntil = Math.max(unsettledUntil, now + terms.ttl());
+        }
     }
 
     private Request request(long kept, long want, long cost, long now) {

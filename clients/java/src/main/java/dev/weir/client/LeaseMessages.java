@@ -9,8 +9,8 @@ final class LeaseMessages {
     /**
      * A LeaseRequest.
      *
-     * @param generation that of the terms; 0: unknown
-     * @param cost that of the check which the request carries; 0: none
+     * @param generation the generation of the terms; 0: unknown
+     * @param cost the cost of the check in the request; 0: none
      */
     record Request(long lease, long sequence, long spent, long kept, long want, long generation, long cost) {}
 

@@ -71,7 +71,7 @@ final class LeaseStream {
     CompletableFuture<Optional<LeaseResponse>> send(LeaseRequest request, Deadline deadline) {
         var call = new Call(request, deadline);
         timer.execute(() -> transmit(call));
-        // A timer that is shut down drops the call, so the future needs a timeout of its own.
+        // A timer that is shut down drops the call, so the future needs its own timeout.
         return call.answer.orTimeout(deadline.timeRemaining(TimeUnit.MILLISECONDS) + PAUSE.toMillis(), TimeUnit.MILLISECONDS);
     }
 

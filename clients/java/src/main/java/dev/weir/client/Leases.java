@@ -165,8 +165,8 @@ final class Leases {
                 return;
             }
             answer.ifPresent(response -> lease.heard(request.cost(), response, now));
-            // An empty answer counts like that of a key that cannot be leased: its terms are not requested again for a
-            // second.
+            // An empty answer counts like the answer of a key that cannot be leased: its terms are not requested again for
+            // a second.
             var read = answer.map(Lease::answer)
                     .orElse(new Answer(request.lease(), request.sequence(), false, Optional.empty(), Optional.empty()));
             lease.machine.answered(read, now).ifPresent(givesBack -> send(lease, givesBack));

@@ -10,7 +10,7 @@ import java.util.Optional;
  * @param depth the number of key segments that it covers
  * @param shadow whether it is a shadow limit (dry run), which never refuses
  * @param allowed whether this limit alone allows the check
- * @param limit the most units that it allows at once
+ * @param limit the most units that it allows in one burst
  * @param remaining the largest cost that it would still allow now; of a concurrency limit, the free slots, of which a
  *     request takes one
  * @param retryAfter refused only: the shortest time after which it would allow the check; empty if no wait helps

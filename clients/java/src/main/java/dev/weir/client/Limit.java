@@ -6,7 +6,7 @@ import java.time.Duration;
 import weir.v1.Weir;
 
 /**
- * One of the client's own limits, instead of those of the domain's policy: {@link Check#withLimits(Limit...)}. The
+ * One of the client's own limits, instead of the domain policy's: {@link Check#withLimits(Limit...)}. The
  * algorithms are described in the manual, <em>Algorithms</em>. Set parameters that have a default on the message:
  * {@link #of(weir.v1.Weir.Limit)}.
  */
@@ -32,9 +32,9 @@ public final class Limit {
     }
 
     /**
-     * Generic cell rate algorithm: {@code burst} + 1 at once, then {@code count} per period, evenly.
+     * Generic cell rate algorithm: {@code burst} + 1 in one burst, then {@code count} per period, evenly.
      *
-     * @param burst units that may come at once beyond the first
+     * @param burst units beyond the first that may come in one burst
      * @param count units per period
      * @param period the period of {@code count}
      * @return the limit
@@ -45,7 +45,7 @@ public final class Limit {
     }
 
     /**
-     * {@code capacity} at once, refilled by {@code count} per period.
+     * {@code capacity} in one burst, refilled by {@code count} per period.
      *
      * @param capacity units that a full bucket holds
      * @param count units that flow in per period

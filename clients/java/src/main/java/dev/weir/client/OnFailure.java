@@ -1,6 +1,6 @@
 package dev.weir.client;
 
-/** What a check does if the service does not decide, in an outage. */
+/** The result of a check that the service does not decide, in an outage. */
 public enum OnFailure {
     /** Throws a {@link WeirException}. */
     ERROR,

@@ -32,7 +32,7 @@ public final class Slot implements AutoCloseable {
     private volatile boolean closed;
     private volatile long expiresAtNs;
 
-    /** The reservation was requested at {@code askedNs}: the ttl begins after this moment. */
+    /** The reservation was requested at {@code askedNs}: the ttl starts after this moment. */
     Slot(Reservation reservation, Optional<Duration> ttl, Settler settler, ScheduledExecutorService timer, long askedNs) {
         this.reservation = reservation;
         this.ttl = ttl;

@@ -8,7 +8,7 @@ import java.util.List;
  */
 public interface Telemetry {
     /**
-     * Called when a call begins, on the caller's thread.
+     * Called when a call starts, on the caller's thread.
      *
      * @param checks its checks
      * @return is called when the call ends

@@ -32,7 +32,7 @@ public record Tls(Optional<Path> ca, Optional<Identity> identity) {
     }
 
     /**
-     * Returns TLS with a CA of your own.
+     * Returns TLS with your own CA.
      *
      * @param ca the CA certificates that verify the service
      * @return the settings

@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * Tells a server what to do with a request.
+ * What a server does with a request.
  *
  * @param passes whether the request passes
  * @param status the HTTP status of the answer: 200 if the request passes; if not 429, or 503 if the service did not decide,

@@ -163,7 +163,7 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * Decides up to 1,000 checks in order, each by itself, in one call. An invalid check fails alone.
+     * Decides up to 1,000 checks in order, independently, in one call. An invalid check fails alone.
      *
      * @param checks the checks; the earliest of their deadlines is the call's
      * @return one result for each, in their order
@@ -272,7 +272,7 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
-     * As {@link #slot(Check)}, with a ttl that is shorter than that of the limits.
+     * As {@link #slot(Check)}, with a ttl shorter than the ttl of the limits.
      *
      * @param check the check
      * @param ttl the time after which the slot is free if the process dies

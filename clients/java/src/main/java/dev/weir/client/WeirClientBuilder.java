@@ -74,9 +74,9 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Sets what checks do if the service does not decide, in an outage. Default: {@link OnFailure#ERROR}.
+     * Sets the result of checks that the service does not decide, in an outage. Default: {@link OnFailure#ERROR}.
      *
-     * @param action what to do
+     * @param action the result
      * @return this
      */
     public WeirClientBuilder onFailure(OnFailure action) {
@@ -101,11 +101,11 @@ public final class WeirClientBuilder {
     }
 
     /**
-     * Opens the circuit breaker after that many outages in a row: calls then fail at once, until a probe succeeds. Default:
-     * 5 and 1 s.
+     * Opens the circuit breaker after that many outages in a row: calls then fail immediately, until a probe succeeds.
+     * Default: 5 and 1 s.
      *
      * @param failures outages in a row; 0: never
-     * @param pause the time for which calls fail at once, before one probes; at most a day counts
+     * @param pause the time for which calls fail immediately, before one probes; at most a day counts
      * @return this
      */
     public WeirClientBuilder breaker(int failures, Duration pause) {

@@ -62,7 +62,7 @@ class CookbookTest {
         }
     }
 
-    /** Returns a program that runs each recipe, in a method of its own, after the introduction. */
+    /** Returns a program that runs each recipe, in a separate method, after the introduction. */
     private static String program(String introduction, List<String> recipes, String address) {
         var imports = introduction.lines().filter(line -> line.startsWith("import ")).collect(Collectors.joining("\n"));
         var patient = "WeirClient.builder(\"%s\").deadline(Duration.ofMinutes(1)).build()".formatted(address);

@@ -47,7 +47,7 @@ class LeaseTest {
         try (var server = Weir.start(directory); var weir = server.client().lease().build(); var other = server.client().build()) {
             leasing(weir, FEW);
             var guard = Guard.failingOpen(weir);
-            // A unit comes back in a day, whether the service or a lease refuses. Until then the last units may still be
+            // A unit refills in a day, whether the service or a lease refuses. Until then the last units may still be
             // granted.
             Wait.until(LONG, () -> {
                 for (var leased = 0; leased < 100; ) {
@@ -66,7 +66,7 @@ class LeaseTest {
                 }
                 return true;
             });
-            // After a reset other clients pass at once, and this client soon.
+            // After a reset other clients pass immediately, and this client soon.
             weir.reset("", FEW.key(), false);
             assertTrue(other.check(FEW).allowed());
             Wait.until(LONG, () -> weir.check(FEW).allowed());

@@ -167,7 +167,7 @@ class OutageTest {
             server.kill();
             try (var weir = server.client().build()) {
                 disconnected(weir);
-                // Its first attempt fails at once.
+                // Its first attempt fails immediately.
                 var check = weir.checkAsync(CHECK);
                 server.start();
                 assertTrue(check.get(20, TimeUnit.SECONDS).allowed());

@@ -122,7 +122,7 @@ public final class Weir implements AutoCloseable {
         return named != null ? named : Path.of("../../target/debug/weir").toAbsolutePath().toString();
     }
 
-    /** Runs a command of weir, and returns what it prints. */
+    /** Runs a command of weir, and returns its output. */
     public static String run(String... arguments) throws IOException, InterruptedException {
         var command = Stream.concat(Stream.of(binary()), Stream.of(arguments)).toList();
         var process = new ProcessBuilder(command).start();
@@ -209,7 +209,7 @@ public final class Weir implements AutoCloseable {
         }
     }
 
-    /** Replaces the policy file, which the service reloads by itself. */
+    /** Replaces the policy file, which the service reloads automatically. */
     public void enforce(String policy) {
         try {
             Files.writeString(limits, policy);

@@ -32,7 +32,7 @@ public class Leased {
         var stopped = new AtomicBoolean();
         var ended = new AtomicBoolean();
         var main = Thread.currentThread();
-        // SIGTERM: the loop ends, and what is held is given back. The exit code is then 0, not 143.
+        // SIGTERM: the loop ends, and the unspent units are returned. The exit code is then 0, not 143.
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             stopped.set(true);
             try {

@@ -44,7 +44,7 @@ public class Service {
     @Bean
     GuardFilter guardFilter(WeirClient weir) {
         return new GuardFilter(Guard.failingOpen(weir), request -> {
-            // Take the user from what your authentication has found, RequestKeys.principal, never from a header that callers set.
+            // Take the user from your authentication (RequestKeys.principal), never from a header that callers set.
             var user = RequestKeys.header(request, "X-User");
             var route = request.getServletPath().substring(1);
             var check = Check.of("user", user, route);

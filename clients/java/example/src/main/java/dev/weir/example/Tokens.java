@@ -4,7 +4,7 @@ import dev.weir.client.Check;
 import dev.weir.client.WeirClient;
 import java.time.Duration;
 
-/** A cost that is known afterwards: reserves an estimate for a call of a language model, and settles by what it used. */
+/** A cost that is known afterwards: reserves an estimate for a call of a language model, and settles the units used. */
 public class Tokens {
     private static final long ESTIMATE = 10;
 

@@ -14,7 +14,7 @@ public final class CallKeys {
     private CallKeys() {}
 
     /**
-     * Returns the subject of the verified client certificate (mTLS). If an interceptor of your own authenticates users, use
+     * Returns the subject of the verified client certificate (mTLS). If your own interceptor authenticates users, use
      * the principal that it puts into the context instead.
      *
      * @param call a call

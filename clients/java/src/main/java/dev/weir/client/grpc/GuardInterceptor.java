@@ -20,7 +20,7 @@ import java.util.Optional;
 import java.util.function.BiFunction;
 
 /**
- * Checks each call when it begins. Refused calls fail with RESOURCE_EXHAUSTED, {@code retry-after} and google.rpc.RetryInfo
+ * Checks each call when it starts. Refused calls fail with RESOURCE_EXHAUSTED, {@code retry-after} and google.rpc.RetryInfo
  * in the trailers; with UNAVAILABLE if the service does not decide and the guard fails closed. The headers have
  * {@code ratelimit} and {@code ratelimit-policy}.
  *

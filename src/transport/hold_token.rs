@@ -1,8 +1,8 @@
-//! The hold: the text that names a client's reservation.
+//! The hold token: the text that names a client's reservation, in the field `hold`.
 //!
 //! It contains everything that is needed to find the reservation, so replicas keep no record of it: random bytes, which
 //! cannot be guessed, and the check, from which the same plan is built again. The reservation's name is derived from
-//! both, so a modified hold names no reservation.
+//! both, so a modified token names no reservation.
 
 use data_encoding::BASE64URL_NOPAD;
 use prost::Message;
@@ -11,7 +11,7 @@ use weir_core::hold::RESERVATION_ID_BYTES;
 use super::{digest::sha256, message::CheckMessage};
 use crate::limiter::Invalid;
 
-/// Version of the format. As the first byte it makes every hold begin with `A`, so that none looks like a command-line
+/// Version of the format. As the first byte it makes every token start with `A`, so that none looks like a command-line
 /// flag.
 const VERSION: u8 = 1;
 /// Maximum length of the text, in bytes: more than the longest valid check needs.
@@ -19,7 +19,7 @@ pub const MAX_BYTES: usize = 1 << 16;
 
 /// Whether the store holds units for a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldKind {
+pub enum HoldTokenKind {
     /// Units are held in the store.
     Units = 0,
     /// No units are held: the check met no limit.
@@ -28,19 +28,19 @@ pub enum HoldKind {
     Degraded = 2,
 }
 
-/// A decoded hold.
+/// A decoded hold token.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hold {
+pub struct HoldToken {
     /// Whether the store holds units.
-    pub kind: HoldKind,
+    pub kind: HoldTokenKind,
     /// Random bytes, or derived from the client's `request_id`.
     id: [u8; RESERVATION_ID_BYTES],
     /// The encoded `CheckRequest`, from which the plan is built.
     check: Vec<u8>,
 }
 
-impl Hold {
-    /// Returns a new hold for this check.
+impl HoldToken {
+    /// Returns a new token for this check.
     pub fn new(check: &CheckMessage<'_>) -> Self {
         let own = check.to_check_request().encode_to_vec();
         let id = match check.request_id {
@@ -48,7 +48,7 @@ impl Hold {
             // A repeated request names the reservation of the first one.
             id => sha256([id.as_bytes(), &own]),
         };
-        Self { kind: HoldKind::Units, id, check: own }
+        Self { kind: HoldTokenKind::Units, id, check: own }
     }
 
     /// Decodes the check of the reservation.
@@ -65,7 +65,7 @@ impl Hold {
         [&own[..], client.unwrap_or_default().as_bytes()].concat()
     }
 
-    /// Encodes the hold as text.
+    /// Encodes the token as text.
     pub fn encode(&self) -> String {
         BASE64URL_NOPAD.encode(&[&[VERSION, self.kind as u8], &self.id[..], &self.check].concat())
     }
@@ -73,7 +73,7 @@ impl Hold {
     /// Decodes the text.
     ///
     /// # Errors
-    /// [`Invalid`] if it is not a hold.
+    /// [`Invalid`] if it is not a hold token.
     pub fn decode(text: &str) -> Result<Self, Invalid> {
         let bytes = if text.len() <= MAX_BYTES { BASE64URL_NOPAD.decode(text.as_bytes()).ok() } else { None };
         bytes.as_deref().and_then(Self::parse).ok_or_else(malformed)
@@ -81,14 +81,15 @@ impl Hold {
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let [VERSION, kind, rest @ ..] = bytes else { return None };
-        let kind =
-            [HoldKind::Units, HoldKind::Nothing, HoldKind::Degraded].into_iter().find(|known| *known as u8 == *kind)?;
+        let kind = [HoldTokenKind::Units, HoldTokenKind::Nothing, HoldTokenKind::Degraded]
+            .into_iter()
+            .find(|known| *known as u8 == *kind)?;
         let (id, check) = rest.split_first_chunk()?;
         Some(Self { kind, id: *id, check: check.to_vec() })
     }
 }
 
-/// Returns the error for a text that is not a hold.
+/// Returns the error for a text that is not a hold token.
 pub fn malformed() -> Invalid {
     Invalid::field_error("hold", "not a hold that Reserve returned")
 }
@@ -117,24 +118,24 @@ mod tests {
     #[test]
     fn the_longest_check_fits() {
         let check = longest_check();
-        for kind in [HoldKind::Units, HoldKind::Nothing, HoldKind::Degraded] {
-            let hold = Hold { kind, ..Hold::new(&(&check).into()) };
-            let text = hold.encode();
+        for kind in [HoldTokenKind::Units, HoldTokenKind::Nothing, HoldTokenKind::Degraded] {
+            let token = HoldToken { kind, ..HoldToken::new(&(&check).into()) };
+            let text = token.encode();
             assert!(text.starts_with('A') && text.len() < MAX_BYTES - 4_096, "{} bytes", text.len());
-            let read = Hold::decode(&text).unwrap();
-            assert_eq!(read, hold);
+            let read = HoldToken::decode(&text).unwrap();
+            assert_eq!(read, token);
             assert_eq!(read.check().unwrap(), (&check).into());
         }
     }
 
     #[test]
-    fn two_holds_checks_and_clients_have_different_names() {
+    fn two_tokens_checks_and_clients_have_different_names() {
         let check = CheckRequest { key: vec!["a".to_owned()], ..CheckRequest::default() };
-        let [one, other] = [(); 2].map(|()| Hold::new(&(&check).into()));
-        let changed = Hold { check: [&one.check[..], b"\x12\x01b"].concat(), ..one.clone() };
-        let mut names: Vec<_> = [&one, &other, &changed].map(|hold| hold.name(Some("shop"))).into();
+        let [one, other] = [(); 2].map(|()| HoldToken::new(&(&check).into()));
+        let changed = HoldToken { check: [&one.check[..], b"\x12\x01b"].concat(), ..one.clone() };
+        let mut names: Vec<_> = [&one, &other, &changed].map(|token| token.name(Some("shop"))).into();
         names.extend([one.name(None), one.name(Some("shoe"))]);
-        assert_eq!(names[0], Hold::decode(&one.encode()).unwrap().name(Some("shop")));
+        assert_eq!(names[0], HoldToken::decode(&one.encode()).unwrap().name(Some("shop")));
         for (index, name) in names.iter().enumerate() {
             assert!(!names[..index].contains(name), "{index}");
         }
@@ -143,16 +144,16 @@ mod tests {
     #[test]
     fn ids_and_names_stay_the_same_across_versions() {
         let check = CheckRequest { key: vec!["a".to_owned()], request_id: "r".to_owned(), ..CheckRequest::default() };
-        let hold = Hold::new(&(&check).into());
-        assert_eq!(HEXLOWER.encode(&hold.id), "79ee895a75dcbdda61140fae15c1de48");
-        assert_eq!(HEXLOWER.encode(&hold.name(Some("shop"))), "a6b6c992c9af548a1b5dbb78ab0817c273686f70");
+        let token = HoldToken::new(&(&check).into());
+        assert_eq!(HEXLOWER.encode(&token.id), "79ee895a75dcbdda61140fae15c1de48");
+        assert_eq!(HEXLOWER.encode(&token.name(Some("shop"))), "a6b6c992c9af548a1b5dbb78ab0817c273686f70");
     }
 
     proptest! {
         #[test]
-        fn any_text_is_the_one_hold_that_it_encodes_or_none(text in "A[AQgw][A-P][a-zA-Z0-9_-]{15,60}|.{0,20}") {
-            match Hold::decode(&text) {
-                Ok(hold) => prop_assert_eq!(hold.encode(), text),
+        fn any_text_is_the_one_token_that_it_encodes_or_none(text in "A[AQgw][A-P][a-zA-Z0-9_-]{15,60}|.{0,20}") {
+            match HoldToken::decode(&text) {
+                Ok(token) => prop_assert_eq!(token.encode(), text),
                 Err(invalid) => prop_assert_eq!(invalid.field(""), "hold"),
             }
         }

@@ -31,16 +31,16 @@ use super::{
 };
 use crate::auth::Access;
 
-/// The routes of the HTTP port.
-pub struct HttpRoutes {
+/// The HTTP port: its routes, and the bounds of request bodies.
+pub struct HttpPort {
     router: Router,
     incomplete_calls: Arc<ConnectionCalls>,
-    /// Those of requests that are rejected unread, which take no room of others.
+    /// Calls that are rejected unread, which take no capacity of others.
     rejected: Arc<ConnectionCalls>,
     too_large: Counter,
 }
 
-impl HttpRoutes {
+impl HttpPort {
     /// Returns the port with these routes, whose requests have bodies of at most `max_body_bytes`.
     pub fn new(router: Router, max_body_bytes: usize, metrics: &ListenerMetrics, connected: Connected) -> Self {
         let [incomplete_calls, rejected] = [max_body_bytes, 0]
@@ -49,7 +49,7 @@ impl HttpRoutes {
     }
 }
 
-impl Routes for HttpRoutes {
+impl Routes for HttpPort {
     type Body = Body;
 
     fn on(&self, connected: &Connected) -> Self {
@@ -76,7 +76,7 @@ impl Routes for HttpRoutes {
             self.too_large.increment(1);
         }
         if let Some(Lent { body, must_drain: true }) = Arc::into_inner(lent).map(Mutex::into_inner) {
-            body::drain(body).await;
+            body::drain(body.discarded()).await;
         }
         let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
         response.extensions_mut().get_or_insert_with(|| bytes);
@@ -85,7 +85,7 @@ impl Routes for HttpRoutes {
 
     async fn discard(&self, request: Request<Incoming>) {
         if !asks_first(&request) {
-            body::drain(self.rejected.body(request.into_body(), Expected::Message)).await;
+            body::drain(self.rejected.body(request.into_body(), Expected::Discarded)).await;
         }
     }
 
