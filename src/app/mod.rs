@@ -171,6 +171,7 @@ impl App {
         let unauthenticated = Unauthenticated {
             local_operators: settings.admin == AdminRule::Local,
             resets: settings.reset == ResetRule::Allow,
+            keeps_connections: true,
         };
         let ports = Ports { drain: &drain, security: Some(&security), observer: Some(observer), unauthenticated };
         let grpc = ConnectionSettings {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weir_core::{algorithm::message::micros, domain::Micros};
 
 use super::{
-    out::{print_line, printable},
+    out::{on_one_line, print_line},
     render::human_duration,
 };
 use crate::proto::{HotKey, KeyUsage};
@@ -162,7 +162,7 @@ fn line(row: &KeyUsage) -> String {
 pub(super) fn shown_name(domain: &str, key: &[String], limit_name: &str, shadow: bool) -> String {
     let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
     let shadow = if shadow { " (shadow)" } else { "" };
-    printable(&format!("{domain}{}  {limit_name}{shadow}", joined(key)))
+    on_one_line(&format!("{domain}{}  {limit_name}{shadow}", joined(key))).into_owned()
 }
 
 #[cfg(test)]

@@ -5,6 +5,9 @@ use std::{
     io::{self, ErrorKind, Stdout, Write},
 };
 
+use crate::telemetry::controls::escape_controls;
+pub(super) use crate::telemetry::controls::on_one_line;
+
 /// Standard output. A closed pipe, as in `weir … | head -1`, is ignored and does not change the exit code.
 pub(super) struct Out(Stdout);
 
@@ -31,17 +34,17 @@ fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
     }
 }
 
+/// Prints a line, or several. Control characters, as in the keys of clients, are escaped.
 pub(super) fn print_line(text: impl Display) -> io::Result<()> {
-    writeln!(Out::new(), "{text}")
+    print_to(&mut Out::new(), text)
+}
+
+/// Prints a line, or several, to this output.
+pub(super) fn print_to(out: &mut dyn Write, text: impl Display) -> io::Result<()> {
+    writeln!(out, "{}", escape_controls(&text.to_string()))
 }
 
 /// Prints a line on standard error. If that is closed or its disk is full, the exit code still reports the outcome.
 pub(super) fn print_error(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
-}
-
-/// Replaces control characters, which end lines and control terminals, in text that clients or operators have written,
-/// such as keys and reasons.
-pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+    let _ = print_to(&mut io::stderr(), text);
 }

@@ -3,7 +3,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use weir_core::domain::{Decision, Micros, Summary};
 
-use super::out::printable;
+use super::out::on_one_line;
 use crate::{limiter::Answer, proto, transport::decision_json};
 
 /// A decision in the form that `simulate` and `--json` print. Without a limit: limit, remaining and binding are null.
@@ -141,7 +141,7 @@ impl RenderedDecision {
 
 impl RenderedDecision {
     fn banned(&self) -> String {
-        let reason = printable(self.ban_reason.as_deref().unwrap_or_default());
+        let reason = on_one_line(self.ban_reason.as_deref().unwrap_or_default());
         match self.summary.decision.retry_after {
             Some(ends) => format!("refused by a ban, which ends in {}: {reason}\n", human_duration(ends)),
             None => format!("refused by a ban: {reason}\n"),

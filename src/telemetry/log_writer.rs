@@ -11,6 +11,8 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use weir_telemetry::{Render, text::single};
 
+use super::controls::escape_controls;
+
 /// A line is lost when it meets this many bytes that wait to be written.
 const MAX_WAITING_BYTES: usize = 1 << 20;
 /// Maximum wait for the last lines when the process ends.
@@ -72,14 +74,16 @@ pub(super) fn flush() {
     CHANGED.wait_while_for(&mut QUEUE.lock(), is_unfinished, FLUSH_TIMEOUT);
 }
 
-/// Appends each line to the queue. The subscriber passes one whole line per call.
+/// Appends each line to the queue, without control characters. The subscriber passes one whole line per call.
 pub(super) struct QueuedLine;
 
 impl Write for QueuedLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // JSON leaves those above ASCII as they are.
+        let text = str::from_utf8(line).map(escape_controls);
         let mut queue = QUEUE.lock();
         if queue.lines.len() < MAX_WAITING_BYTES {
-            queue.lines.extend_from_slice(line);
+            queue.lines.extend_from_slice(text.as_deref().map_or(line, str::as_bytes));
             CHANGED.notify_all();
         } else {
             LOST.fetch_add(1, Ordering::Relaxed);

@@ -15,6 +15,8 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
+use super::controls::is_control;
+
 /// The name of the field with an event's text.
 const MESSAGE: &str = "message";
 
@@ -75,16 +77,11 @@ struct Quoted<'v>(&'v str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_plain = |char: char| !char.is_whitespace() && !char.is_control() && !matches!(char, '=' | '"' | '\\');
+        let is_plain = |char: char| !char.is_whitespace() && !is_control(char) && !matches!(char, '=' | '"' | '\\');
         if !self.0.is_empty() && self.0.chars().all(is_plain) {
             f.write_str(self.0)
         } else {
-            // JSON leaves control characters above ASCII as they are.
-            let escaped = serde_json::to_string(self.0).map_err(|_| fmt::Error)?;
-            escaped.chars().try_for_each(|char| match char {
-                '\u{7f}'..='\u{9f}' => write!(f, "\\u{:04x}", u32::from(char)),
-                other => f.write_char(other),
-            })
+            f.write_str(&serde_json::to_string(self.0).map_err(|_| fmt::Error)?)
         }
     }
 }
@@ -131,14 +128,17 @@ mod tests {
         let cause = io::Error::other(fmt::Error);
         let lines = logged(|| {
             tracing::info!(domains = 2, path = "/a b", absent = None::<u64>, empty = "", "policy loaded");
-            tracing::warn!(ok = true, seconds = 1.5, text = "say \"it's\"\n\\=", key = %"user/ä", csi = "\u{9b}2J", "a {}", "b");
+            tracing::warn!(ok = true, seconds = 1.5, text = "say \"it's\"\n\\=", key = %"user/ä", csi = "\u{9b}2J", rtl = "\u{202e}", "a {}", "b");
             tracing::error!(error = %Causes(&cause), "failed");
         });
         let line = |level, rest| format!("level={level} target={} {rest}", module_path!());
         assert_eq!(lines[0], line("info", r#"msg="policy loaded" domains=2 path="/a b" empty="""#));
         assert_eq!(
             lines[1],
-            line("warn", r#"msg="a b" ok=true seconds=1.5 text="say \"it's\"\n\\=" key=user/ä csi="\u009b2J""#)
+            line(
+                "warn",
+                "msg=\"a b\" ok=true seconds=1.5 text=\"say \\\"it's\\\"\\n\\\\=\" key=user/ä csi=\"\u{9b}2J\" rtl=\"\u{202e}\""
+            )
         );
         assert!(lines[2].starts_with(&line("error", "msg=failed error=\"")), "{}", lines[2]);
     }

@@ -1,6 +1,7 @@
 //! Telemetry of the service: metrics, spans, hot keys.
 
 pub mod auth;
+pub mod controls;
 pub mod hot_keys;
 mod log_writer;
 mod logfmt;

@@ -85,19 +85,15 @@ impl ConnectionIdentity {
         if access == Access::Public {
             return Ok(());
         }
-        let principal = self.authorize(request.headers(), access).inspect_err(|denied| {
+        let (principal, name) = self.authorize(request.headers(), access).inspect_err(|denied| {
             debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "call rejected");
             self.authentication.metrics.rejected(denied.is_unauthenticated()).increment(1);
         })?;
         if access == Access::Authenticated {
             request.extensions_mut().insert(principal.roles);
         }
-        if let Access::Named(role) = access {
-            let token = token(request.headers())?.map(TokenHash::of);
-            let credentials = self.authentication.auth.credentials();
-            if let Some(name) = credentials.name(token.as_ref(), self.certificate.as_deref(), role, SystemTime::now()) {
-                request.extensions_mut().insert(ClientName(name));
-            }
+        if let Some(name) = name {
+            request.extensions_mut().insert(ClientName(name));
         }
         if lasts {
             let token = token(request.headers())?.map(TokenHash::of);
@@ -112,28 +108,41 @@ impl ConnectionIdentity {
         Ok(())
     }
 
-    fn authorize(&self, headers: &HeaderMap, access: Access) -> Result<Principal, AuthError> {
+    /// Returns the client and, for [`Access::Named`], its name.
+    fn authorize(&self, headers: &HeaderMap, access: Access) -> Result<(Principal, Option<Arc<str>>), AuthError> {
         if self.revoked.is_cancelled() {
             return Err(AuthError::Revoked);
         }
+        let (principal, name) = match access {
+            Access::Named(role) => {
+                // Both from one read: the client may be removed at any moment, and a call without its name would
+                // belong to another client.
+                let (token, certificate) = (token(headers)?.map(TokenHash::of), self.certificate.as_deref());
+                let (credentials, now) = (self.authentication.auth.credentials(), SystemTime::now());
+                let principal = credentials.authenticate(token.as_ref(), certificate, now)?;
+                (principal, credentials.name(token.as_ref(), certificate, role, now))
+            }
+            _ => (self.authenticate(headers)?, None),
+        };
+        principal.allows(access, SystemTime::now).map(|()| (principal, name))
+    }
+
+    /// Authenticates the client, by the result for the last call if the credentials are the same.
+    fn authenticate(&self, headers: &HeaderMap) -> Result<Principal, AuthError> {
         let mut latest = self.latest.lock();
         let generation = self.authentication.auth.generation();
-        let principal = match &*latest {
-            Some(latest) if latest.generation == generation && is_same(latest.authorization.as_ref(), headers) => {
-                latest.principal
-            }
-            _ => {
-                let token = token(headers)?.map(TokenHash::of);
-                let credentials = self.authentication.auth.credentials();
-                let principal =
-                    credentials.authenticate(token.as_ref(), self.certificate.as_deref(), SystemTime::now())?;
-                let authorization = headers.get(AUTHORIZATION).cloned();
-                *latest = Some(Latest { generation, authorization, principal });
-                principal
-            }
-        };
-        drop(latest);
-        principal.allows(access, SystemTime::now).map(|()| principal)
+        if let Some(latest) = &*latest
+            && latest.generation == generation
+            && is_same(latest.authorization.as_ref(), headers)
+        {
+            return Ok(latest.principal);
+        }
+        let token = token(headers)?.map(TokenHash::of);
+        let credentials = self.authentication.auth.credentials();
+        let principal = credentials.authenticate(token.as_ref(), self.certificate.as_deref(), SystemTime::now())?;
+        let authorization = headers.get(AUTHORIZATION).cloned();
+        *latest = Some(Latest { generation, authorization, principal });
+        Ok(principal)
     }
 }
 
@@ -197,9 +206,16 @@ fn is_same(before: Option<&HeaderValue>, headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
     use hyper::header::HeaderName;
+    use weir_telemetry::Registry;
 
     use super::*;
+    use crate::auth::{Credentials, Role, file::parse};
 
     fn headers(values: &[&'static str]) -> HeaderMap {
         values.iter().map(|value| (AUTHORIZATION as HeaderName, HeaderValue::from_static(value))).collect()
@@ -218,6 +234,35 @@ mod tests {
         ] {
             assert_eq!(token(&headers(values)), expected, "{values:?}");
         }
+    }
+
+    #[test]
+    fn a_call_is_never_admitted_without_the_name_of_its_client() {
+        const FILE: &str = "clients: { shop: { roles: [check], tokens: [{ sha256: \
+                            ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad }] } }";
+        let auth = Arc::new(Auth::new(Credentials::default()));
+        let metrics = AuthMetrics::new(&Registry::default(), "grpc");
+        let identity = Authentication { auth: Arc::clone(&auth), metrics }.identity(None, CancellationToken::new());
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    auth.replace(parse(FILE).unwrap());
+                    thread::yield_now();
+                    auth.replace(Credentials::default());
+                }
+            });
+            let (mut admitted, mut unnamed) = (0, 0);
+            for _ in 0..50_000 {
+                let mut request = Request::get("/").header(AUTHORIZATION, "Bearer abc").body(()).unwrap();
+                if identity.admit(&mut request, Access::Named(Role::Check), false).is_ok() {
+                    admitted += 1;
+                    unnamed += usize::from(request.extensions().get::<ClientName>().is_none());
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(admitted > 0 && unnamed == 0, "{unnamed} of {admitted} have no name");
+        });
     }
 
     #[test]

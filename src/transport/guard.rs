@@ -50,13 +50,16 @@ pub trait Routes: Send + Sync + Sized + 'static {
     fn reject(rejected: Rejected) -> Response<Self::Body>;
 }
 
-/// Clients that are admitted to the calls of the roles `admin` and `reset` while authentication is disabled.
+/// The clients of a port while authentication is disabled: what they are admitted to.
 #[derive(Clone, Copy, Default)]
 pub struct Unauthenticated {
     /// Whether this machine may make operators' calls.
     pub local_operators: bool,
     /// Whether every client may reset keys.
     pub resets: bool,
+    /// Whether a client's connection counts as authenticated once it makes a call that would require credentials, so that
+    /// it is not evicted during a call. Not on the port of metrics and probes: a few clients could take all of it.
+    pub keeps_connections: bool,
 }
 
 /// Routes behind the guard.
@@ -107,9 +110,6 @@ impl<R: Routes> Guarded<R> {
         match &self.identity {
             Some(identity) => {
                 identity.admit(request, access, call.is_some_and(Call::lasts))?;
-                if access != Access::Public {
-                    self.connected.authenticate();
-                }
             }
             None => match access {
                 Access::Named(role) => self.admit_unauthenticated(role, request.headers())?,
@@ -120,6 +120,9 @@ impl<R: Routes> Guarded<R> {
                 }
                 _ => {}
             },
+        }
+        if access != Access::Public && (self.identity.is_some() || self.unauthenticated.keeps_connections) {
+            self.connected.authenticate();
         }
         Ok(self.connected.begin())
     }
@@ -139,7 +142,7 @@ impl<R: Routes> Serve for Guarded<R> {
     type Body = ObservedBody<R::Body>;
 
     fn on(&self, connected: Connected) -> Self {
-        if self.authentication.is_none() || connected.certificate.is_some() {
+        if connected.certificate.is_some() {
             connected.authenticate();
         }
         let identity = self.authentication.as_ref().map(|authentication| {

@@ -146,6 +146,7 @@ impl Rejected {
 pub fn closed(reason: CloseReason) -> Status {
     Status::unavailable(match reason {
         CloseReason::Drain => "the service is shutting down",
+        CloseReason::Evicted => "too many connections are open: open the stream again on another",
         _ => "the connection has lasted as long as it may: open the stream again on another",
     })
 }

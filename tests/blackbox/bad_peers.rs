@@ -9,12 +9,10 @@ use std::{
     },
 };
 
-use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-
 use crate::support::{
     Server, TIMEOUT,
     raw::Raw,
-    requests::{check, short},
+    requests::{check, open_stream, short},
     server::Setup,
 };
 
@@ -69,8 +67,7 @@ async fn connections_above_the_limit_are_closed_at_once_and_counted() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_CONNECTIONS", "2").start();
     let mut held = Vec::new();
     for _ in 0..2 {
-        let mut health = HealthClient::new(server.channel().await);
-        held.push((health.watch(HealthCheckRequest::default()).await.expect("a watch"), health));
+        held.push(open_stream(&mut server.client().await, check(&["user", "alex"])).await);
     }
     send_and_wait(&server.grpc, b"");
     server.wait_for_metric("weir_connections_rejected_total{listener=\"grpc\"}", 1.0);

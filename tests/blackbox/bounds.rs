@@ -113,6 +113,19 @@ fn an_http_1_connection_at_its_maximum_age_gets_connection_close() {
     assert!(server.metric("weir_connections_closed_total{listener=\"http\",reason=\"age\"}") >= 3.0);
 }
 
+#[test]
+fn an_http_1_connection_without_a_further_request_is_closed_after_the_grace() {
+    let ages = [("WEIR_HTTP__MAX_CONNECTION_AGE", "100ms"), ("WEIR_HTTP__MAX_CONNECTION_AGE_GRACE", "300ms")];
+    let server = setup(&ages).start();
+    let since = Instant::now();
+    let mut client = Client::connect(&server.http).expect("a connection");
+    assert_eq!(client.ask("GET /healthz", &[], b"").expect("an answer").status, 200);
+    assert!(client.ends());
+    // Without an age it would be closed after 10 s.
+    let expected = Duration::from_millis(390)..Duration::from_secs(8);
+    assert!(expected.contains(&since.elapsed()), "{:?}", since.elapsed());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn idle_connections_are_closed_and_busy_ones_are_kept() {
     let server = setup(&[("WEIR_GRPC__IDLE_TIMEOUT", "200ms")]).start();

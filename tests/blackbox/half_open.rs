@@ -1,10 +1,9 @@
 //! Half-open calls without a message: they do not displace real calls, and are closed after a time.
 
-use std::{future::poll_fn, net::TcpStream, time::Duration};
+use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use hyper::{Request, header::HeaderMap};
-use rustix::process::Signal;
 use serde_json::json;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
@@ -14,7 +13,7 @@ use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
     support::{
-        Server, eventually, eventually_async, http,
+        Server, eventually, eventually_async,
         http::Client,
         in_time,
         raw::{Raw, framed},
@@ -287,50 +286,4 @@ async fn open_check_streams_are_limited_per_listener() {
     assert_eq!(open().await.expect_err("too many").code(), Code::ResourceExhausted);
     drop(first);
     eventually_async("there is room again", async || open().await.ok()).await;
-}
-
-/// Opens this many connections and sends nothing.
-fn silent(address: &str, count: usize) -> Vec<TcpStream> {
-    (0..count).map(|_| TcpStream::connect(address).expect("a connection")).collect()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn idle_connections_are_evicted_and_those_with_a_call_are_kept() {
-    let bounds = [("WEIR_GRPC__MAX_CONNECTIONS", "16"), ("WEIR_HTTP__MAX_CONNECTIONS", "16")];
-    let server = bounds.iter().fold(Setup::new().policy(POLICY), |setup, (name, value)| setup.env(name, value)).start();
-    let mut health = HealthClient::new(server.channel().await);
-    let mut watch = health.watch(HealthCheckRequest::default()).await.expect("a watch").into_inner();
-    assert!(in_time("a status", watch.message()).await.expect("it goes on").is_some());
-    let mut idle = Vec::new();
-    for _ in 0..32 {
-        let mut client = server.client().await;
-        client.check(check(&["user", "alex"])).await.expect("an answer");
-        let mut http = http::Client::connect(&server.http).expect("a connection");
-        assert_eq!(http.ask("GET /healthz", &[], b"").expect("an answer").status, 200);
-        idle.push((client, http));
-    }
-    for listener in ["grpc", "http"] {
-        let series = format!("weir_connections_closed_total{{listener=\"{listener}\",reason=\"evicted\"}}");
-        eventually("those that are idle end", || (server.metric(&series) >= 16.0).then_some(()));
-    }
-    server.signal(Signal::TERM);
-    let last = in_time("the end of service", watch.message()).await;
-    assert!(last.is_ok_and(|status| status.is_some()), "the connection with a call stays");
-}
-
-#[tokio::test]
-async fn silent_connections_are_evicted_and_those_in_use_are_kept() {
-    let bounds = [("WEIR_GRPC__MAX_CONNECTIONS", "4"), ("WEIR_HTTP__MAX_CONNECTIONS", "4")];
-    let server = bounds.iter().fold(Setup::new().policy(POLICY), |setup, (name, value)| setup.env(name, value)).start();
-    let mut client = server.client().await;
-    client.check(check(&["user", "alex"])).await.expect("an answer");
-    let _held = [silent(&server.grpc, 20), silent(&server.http, 20)];
-    for _ in 0..20 {
-        assert_eq!(server.get("/readyz").0, 200);
-        server.client().await.check(check(&["user", "new"])).await.expect("a new connection has a place");
-    }
-    client.check(check(&["user", "alex"])).await.expect("one that was in use keeps its own");
-    assert!(server.metric("weir_connections_closed_total{listener=\"grpc\",reason=\"evicted\"}") >= 17.0);
-    assert!(server.metric("weir_connections_closed_total{listener=\"http\",reason=\"evicted\"}") >= 17.0);
-    assert_eq!(server.metric("weir_connections_rejected_total{listener=\"http\"}"), 0.0);
 }

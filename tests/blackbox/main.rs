@@ -41,6 +41,7 @@ mod life;
 mod limits_diff;
 mod lint;
 mod logs;
+mod max_connections;
 mod memory_full;
 mod metrics;
 mod metrics_table;

@@ -195,3 +195,16 @@ fn progress_is_printed_on_request_and_only_to_stderr() {
     assert!(last.starts_with("weir: 2000 lines, 100%, ") && last.ends_with(" lines/s"), "{last}");
     assert!(!output.err.contains(['\r', '\u{1b}']));
 }
+
+#[test]
+fn control_characters_of_a_log_are_escaped() {
+    let evil = r#"{"time":"\u001b[31mEVIL\nweir: forged \u009b2J\u202e"}"#;
+    let skipped = log(&[evil, COMMON], &["--key-from", "{remote_addr}", "--summary"]);
+    let why = r"line 1 is skipped: `\u001b[31mEVIL\nweir: forged \u009b2J\u202e` is not a time in a known format";
+    assert!(skipped.err.starts_with(&format!("weir: {why}\n")), "{}", skipped.err);
+    let trace = run_with(&["simulate", "--trace", "-"], "{\"\u{9b}2J\\u001b[2J\\n\":1}\n");
+    assert!(trace.err.contains(r"\u009b2J\u001b[2J\n"), "{}", trace.err);
+    let printed = log(&[r#"{"time":5,"user":"\u009b2J\u202e"}"#], &["--key-from", "ip/{user}"]);
+    assert!(printed.out.is_ascii(), "{}", printed.out);
+    assert_eq!(printed.json()["key"], json!(["ip", "\u{9b}2J\u{202e}"]));
+}

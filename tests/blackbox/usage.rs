@@ -16,7 +16,7 @@ use crate::support::{
     Server,
     http::Client,
     overrides::{over, set},
-    requests::{all_pages, check},
+    requests::{all_pages, check, reset},
     server::Setup,
 };
 
@@ -275,4 +275,22 @@ async fn the_top_is_by_units_by_share_or_by_refusals() {
     let blind = Server::with_policy(POLICY);
     let refused = blind.run(&["usage", "--by", "refused"]);
     assert!(refused.code == 2 && refused.err.contains("http.ui.enabled"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn control_characters_of_keys_are_escaped() {
+    let server = Server::with_policy(POLICY);
+    let key = ["user", "\u{9b}2J\u{202e}"];
+    server.check(check(&key)).await;
+    let keys = server.run(&["keys", "--json"]);
+    assert!(keys.out.contains(r"\u009b2J\u202e") && keys.out.is_ascii(), "{}", keys.out);
+    assert_eq!(keys.json_lines()[0]["key"], json!(key));
+    for format in [&["keys"][..], &["keys", "--csv"]] {
+        let keys = server.run(format).out;
+        assert!(keys.contains(r"user/\u009b2J\u202e") && keys.is_ascii(), "{keys}");
+    }
+    server.client().await.reset(reset(&key, false)).await.expect("a reset");
+    let line = server.wait_for_log("reset");
+    assert!(line["key"].as_str().is_some_and(|text| text.contains(key[1])), "{line}");
+    assert!(server.log().iter().all(|line| line.is_ascii()));
 }

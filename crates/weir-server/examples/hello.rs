@@ -17,7 +17,9 @@ struct Hello;
 impl Serve for Hello {
     type Body = Full<Bytes>;
 
-    fn on(&self, _connected: Connected) -> Self {
+    fn on(&self, connected: Connected) -> Self {
+        // There is no authentication.
+        connected.authenticate();
         Self
     }
 

@@ -1,4 +1,4 @@
-//! Requests in flight on a connection, and its idle time.
+//! What a client does on a connection: whether it has authenticated, its requests in flight, and its idle time.
 
 use std::{
     sync::{
@@ -10,10 +10,11 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The number of requests in flight on a connection, and the time since the last one.
+/// Whether the client of a connection has authenticated, its requests in flight, and the time since the last one.
 #[derive(Debug)]
 pub(crate) struct Activity {
     begun: Instant,
+    is_authenticated: AtomicBool,
     in_flight: AtomicUsize,
     /// Whether there was a request since the last [`Self::take_use`].
     was_used: AtomicBool,
@@ -41,8 +42,24 @@ pub struct InFlight(Arc<Activity>);
 impl Activity {
     /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
     pub(crate) fn new(is_timed: bool) -> Self {
-        let (in_flight, was_used, idle_since) = Default::default();
-        Self { begun: Instant::now(), in_flight, was_used, is_timed, idle_since }
+        let (is_authenticated, in_flight, was_used, idle_since) = Default::default();
+        Self { begun: Instant::now(), is_authenticated, in_flight, was_used, is_timed, idle_since }
+    }
+
+    /// Returns the time since the connection was accepted.
+    pub(crate) fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Records that the client has authenticated, or need not. `true`: it had not before.
+    pub(crate) fn authenticate(&self) -> bool {
+        !self.is_authenticated.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the client has authenticated, or need not.
+    #[inline]
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.is_authenticated.load(Ordering::Relaxed)
     }
 
     /// Counts the start of a request.

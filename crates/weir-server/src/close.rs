@@ -1,9 +1,6 @@
 //! The signal that ends long-lived streams of a connection: the service's drain, or the connection's own close.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +16,7 @@ pub struct CloseSignal {
 #[derive(Debug, Default)]
 struct Own {
     /// Cheaper to read than the token, which is for waiting.
-    closed: AtomicBool,
+    closed: OnceLock<CloseReason>,
     token: CancellationToken,
 }
 
@@ -29,22 +26,16 @@ impl CloseSignal {
         Self { drain, own: Arc::default() }
     }
 
-    /// Closes the streams of this connection only.
-    pub fn close(&self) {
-        self.own.closed.store(true, Ordering::Relaxed);
+    /// Closes the streams of this connection only, for this reason.
+    pub fn close(&self, why: CloseReason) {
+        self.own.closed.get_or_init(|| why);
         self.own.token.cancel();
     }
 
-    /// Returns why streams must end: [`CloseReason::Drain`] or [`CloseReason::Age`]; `None`: they need not.
+    /// Returns why streams must end; `None`: they need not.
     #[inline]
     pub fn closed(&self) -> Option<CloseReason> {
-        if self.drain.has_begun() {
-            Some(CloseReason::Drain)
-        } else if self.own.closed.load(Ordering::Relaxed) {
-            Some(CloseReason::Age)
-        } else {
-            None
-        }
+        if self.drain.has_begun() { Some(CloseReason::Drain) } else { self.own.closed.get().copied() }
     }
 
     /// Waits until streams must end, and returns why.
@@ -52,7 +43,7 @@ impl CloseSignal {
         tokio::select! {
             biased;
             () = self.drain.begun() => CloseReason::Drain,
-            () = self.own.token.cancelled() => CloseReason::Age,
+            () = self.own.token.cancelled() => self.own.closed.get().copied().unwrap_or(CloseReason::Age),
         }
     }
 }
@@ -68,7 +59,7 @@ mod tests {
         let drain = Drain::default();
         let (own, other) = (CloseSignal::new(drain.clone()), CloseSignal::new(drain.clone()));
         assert!(own.closed().is_none() && own.clone().wait().now_or_never().is_none());
-        own.clone().close();
+        own.clone().close(CloseReason::Age);
         assert_eq!((own.closed(), own.wait().await), (Some(CloseReason::Age), CloseReason::Age));
         assert!(other.closed().is_none());
         drain.finish(std::time::Duration::ZERO).await;

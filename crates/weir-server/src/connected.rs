@@ -5,8 +5,8 @@ use std::{
     num::NonZeroU32,
     pin::Pin,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -22,6 +22,7 @@ use weir_core::domain::time::SECOND;
 use crate::{
     activity::{Activity, InFlight},
     close::CloseSignal,
+    connection_slots::ConnectionSlot,
     drain::Drain,
     metrics::ListenerMetrics,
     rate::Rate,
@@ -51,8 +52,9 @@ pub struct Connected {
     pub certificate: Option<Arc<CertificateIdentity>>,
     /// Cancelled once that certificate is no longer accepted.
     pub revoked: CancellationToken,
-    pub(crate) is_authenticated: Arc<AtomicBool>,
     pub(crate) activity: Arc<Activity>,
+    /// Its slot among the open connections.
+    pub(crate) slot: Weak<ConnectionSlot>,
     pub(crate) unread: Arc<Unread>,
     /// The rate of calls that the client resets, and the token that is cancelled when they are too many.
     pub(crate) rapid_resets: Arc<(Rate, CancellationToken)>,
@@ -88,8 +90,8 @@ impl Connected {
             rate: None,
             certificate: None,
             revoked: CancellationToken::new(),
-            is_authenticated: Arc::default(),
             activity,
+            slot: Weak::new(),
             unread,
             rapid_resets: Arc::new((Rate::new(MAX_RAPID_RESETS, SECOND), CancellationToken::new())),
             metrics: None,
@@ -156,17 +158,21 @@ impl Connected {
         self.unread.too_many().clone()
     }
 
-    /// Records that a client of this connection is authenticated, or need not be.
+    /// Records that the client has authenticated, or need not. From then on the connection is not evicted while it has
+    /// requests in flight.
     #[inline]
     pub fn authenticate(&self) {
-        if !self.is_authenticated() {
-            self.is_authenticated.store(true, Ordering::Relaxed);
+        if !self.is_authenticated()
+            && self.activity.authenticate()
+            && let Some(slot) = self.slot.upgrade()
+        {
+            slot.authenticated();
         }
     }
 
-    /// Whether a client of this connection is authenticated.
+    /// Whether [`Self::authenticate`] was called.
     #[inline]
     pub fn is_authenticated(&self) -> bool {
-        self.is_authenticated.load(Ordering::Relaxed)
+        self.activity.is_authenticated()
     }
 }

@@ -65,7 +65,7 @@ pub(crate) struct Connection<R> {
     /// The unread answers.
     pub(crate) unread: Arc<Unread>,
     /// Its slot among the open connections.
-    pub(crate) slot: ConnectionSlot,
+    pub(crate) slot: Arc<ConnectionSlot>,
     /// The queue in which it takes turns to read.
     pub(crate) queue: FairQueue,
 }
@@ -171,7 +171,8 @@ impl<R: Serve> Connection<R> {
         let rate = NonZeroU32::new(self.settings.traffic.max_requests_per_second);
         let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
         let unbounded = Connected::with(self.drain.clone(), Arc::clone(&self.activity), Arc::clone(&self.unread));
-        Connected { peer, rate, metrics: Some(Arc::clone(&self.metrics)), ..unbounded }
+        let (slot, metrics) = (Arc::downgrade(&self.slot), Some(Arc::clone(&self.metrics)));
+        Connected { peer, rate, slot, metrics, ..unbounded }
     }
 
     /// Serves until the connection ends or is closed by the drain, its lifetime, a bound on abuse, or `until_revoked`,
@@ -236,7 +237,7 @@ impl<R: Serve> Connection<R> {
                     return Ok(());
                 }
                 () = sleep(time) => {
-                    if !lifetime.requests().any() {
+                    if lifetime.has_nothing_to_complete(why) {
                         return Ok(());
                     }
                     grace = Duration::ZERO;
@@ -251,7 +252,7 @@ impl<R: Serve> Connection<R> {
                 count(why, &metrics);
                 Ok(())
             }
-            () = force_close(why, grace, &drain, &close, lifetime.requests()) => Ok(()),
+            () = force_close(why, grace, &drain, &close, &lifetime) => Ok(()),
             () = after_grace(revoked), if why != CloseReason::Revoked => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! The open connections of a listener. When all slots are taken, a connection without requests in flight is evicted for
-//! a new one.
+//! The open connections of a listener. When all slots are taken, a connection is evicted for a new one: one whose client
+//! has not authenticated, or one without requests in flight.
 
 use std::{
     collections::BTreeMap,
@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use metrics::Gauge;
@@ -18,6 +19,8 @@ use crate::activity::{Activity, Use};
 /// Maximum number of connections that are inspected for an idle one, which bounds the cost of each connection of a
 /// flood.
 const MAX_INSPECTED: usize = 64;
+/// Time for a new client to authenticate, before its connection is evicted rather than an idle one of another client.
+const AUTHENTICATION_TIME: Duration = Duration::from_secs(1);
 
 /// Returns the maximum number of open connections for `max_connections` slots: evicted connections may still be
 /// closing.
@@ -38,8 +41,10 @@ pub(crate) struct ConnectionSlots {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// The connections, in the order of inspection.
-    slots: BTreeMap<u64, Arc<Occupant>>,
+    /// The connections whose client has not authenticated, the oldest first.
+    unauthenticated: BTreeMap<u64, Arc<Occupant>>,
+    /// The others, in the order of inspection.
+    authenticated: BTreeMap<u64, Arc<Occupant>>,
     next: u64,
 }
 
@@ -64,38 +69,57 @@ impl ConnectionSlots {
         Arc::new(Self { max_slots, taken: Mutex::default(), ending: AtomicUsize::new(0), open })
     }
 
-    /// Takes a slot for a connection. If none is free, a connection without requests in flight is evicted, preferably
-    /// one that was not used since its last inspection (second chance, which approximates least recently used). `None`:
-    /// all inspected connections have requests in flight.
-    pub(crate) fn take(self: &Arc<Self>, activity: Arc<Activity>) -> Option<ConnectionSlot> {
+    /// Takes a slot for a connection. If none is free, a connection is evicted. `None`: no inspected one may be.
+    pub(crate) fn take(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Arc<ConnectionSlot>> {
         let mut taken = self.taken.lock();
-        if taken.slots.len() >= self.max_slots {
+        if taken.unauthenticated.len() + taken.authenticated.len() >= self.max_slots {
             if self.max_slots + self.ending.load(Ordering::Relaxed) >= max_open(self.max_slots) {
                 return None;
             }
-            taken.evict_idle()?;
+            taken.evict(self.max_slots)?;
             self.ending.fetch_add(1, Ordering::Relaxed);
         }
         let occupant = Arc::new(Occupant { activity, evicted: CancellationToken::new(), number: AtomicU64::new(0) });
         taken.insert(Arc::clone(&occupant));
         drop(taken);
         self.open.increment(1.0);
-        Some(ConnectionSlot { slots: Arc::clone(self), occupant })
+        Some(Arc::new(ConnectionSlot { slots: Arc::clone(self), occupant }))
     }
 }
 
 impl Taken {
-    /// Puts a connection last in the order.
+    /// Puts a connection last in the order of its kind.
     fn insert(&mut self, occupant: Arc<Occupant>) {
         occupant.number.store(self.next, Ordering::Relaxed);
-        self.slots.insert(self.next, occupant);
+        let is_authenticated = occupant.activity.is_authenticated();
+        let same = if is_authenticated { &mut self.authenticated } else { &mut self.unauthenticated };
+        same.insert(self.next, occupant);
         self.next += 1;
     }
 
+    /// Evicts the oldest connection whose client has not authenticated, with or without requests in flight, which it
+    /// could leave there. While these have at most half of the slots, one that is new is kept if another client's idle
+    /// connection can be evicted: so they have time to authenticate, but cannot displace all others.
+    fn evict(&mut self, max_slots: usize) -> Option<()> {
+        let are_many = self.unauthenticated.len() > max_slots / 2;
+        let least_age = if are_many { Duration::ZERO } else { AUTHENTICATION_TIME };
+        self.evict_unauthenticated(least_age)
+            .or_else(|| self.evict_idle())
+            .or_else(|| self.evict_unauthenticated(Duration::ZERO))
+    }
+
+    fn evict_unauthenticated(&mut self, least_age: Duration) -> Option<()> {
+        let oldest = self.unauthenticated.first_entry().filter(|oldest| oldest.get().activity.age() >= least_age)?;
+        oldest.remove().evicted.cancel();
+        Some(())
+    }
+
+    /// Evicts a connection without requests in flight of a client that has authenticated, preferably one that was not
+    /// used since its last inspection (second chance, which approximates least recently used).
     fn evict_idle(&mut self) -> Option<()> {
         let mut used_before = None;
-        for _ in 0..MAX_INSPECTED.min(self.slots.len()) {
-            let (_, first) = self.slots.pop_first()?;
+        for _ in 0..MAX_INSPECTED.min(self.authenticated.len()) {
+            let (_, first) = self.authenticated.pop_first()?;
             match first.activity.take_use() {
                 Use::Idle => {
                     first.evicted.cancel();
@@ -106,7 +130,7 @@ impl Taken {
             }
             self.insert(first);
         }
-        self.slots.remove(&used_before?)?.evicted.cancel();
+        self.authenticated.remove(&used_before?)?.evicted.cancel();
         Some(())
     }
 }
@@ -116,13 +140,28 @@ impl ConnectionSlot {
     pub(crate) async fn evicted(&self) {
         self.occupant.evicted.cancelled().await;
     }
+
+    /// Whether so many evicted connections are still open that this one, if evicted, must end immediately.
+    pub(crate) fn must_hurry(&self) -> bool {
+        let Self { slots, .. } = self;
+        slots.ending.load(Ordering::Relaxed) > (max_open(slots.max_slots) - slots.max_slots) / 2
+    }
+
+    /// Counts the connection among those whose client has authenticated, unless it is evicted by now.
+    pub(crate) fn authenticated(&self) {
+        let mut taken = self.slots.taken.lock();
+        if let Some(occupant) = taken.unauthenticated.remove(&self.occupant.number.load(Ordering::Relaxed)) {
+            taken.insert(occupant);
+        }
+    }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.slots.open.decrement(1.0);
         let mut taken = self.slots.taken.lock();
-        taken.slots.remove(&self.occupant.number.load(Ordering::Relaxed));
+        let number = self.occupant.number.load(Ordering::Relaxed);
+        taken.unauthenticated.remove(&number).or_else(|| taken.authenticated.remove(&number));
         drop(taken);
         if self.occupant.evicted.is_cancelled() {
             self.slots.ending.fetch_sub(1, Ordering::Relaxed);
@@ -133,46 +172,100 @@ impl Drop for ConnectionSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activity::InFlight;
 
-    fn take(slots: &Arc<ConnectionSlots>) -> Option<(ConnectionSlot, Arc<Activity>)> {
+    type Taker = (Arc<ConnectionSlot>, Arc<Activity>);
+
+    fn take(slots: &Arc<ConnectionSlots>) -> Option<Taker> {
         let activity = Arc::new(Activity::new(false));
         slots.take(Arc::clone(&activity)).map(|slot| (slot, activity))
     }
 
-    fn evicted(slots: &[&(ConnectionSlot, Arc<Activity>)]) -> Vec<bool> {
-        slots.iter().map(|(slot, _)| slot.occupant.evicted.is_cancelled()).collect()
+    /// Takes a slot for a client that authenticates immediately.
+    fn take_authenticated(slots: &Arc<ConnectionSlots>) -> Option<Taker> {
+        take(slots).inspect(|(slot, activity)| {
+            assert!(activity.authenticate());
+            slot.authenticated();
+        })
+    }
+
+    /// Takes a slot for a client that leaves a request in flight.
+    fn take_busy(slots: &Arc<ConnectionSlots>) -> (Taker, InFlight) {
+        let taker = take(slots).unwrap();
+        let in_flight = taker.1.begin();
+        (taker, in_flight)
+    }
+
+    fn evicted<'a>(slots: impl IntoIterator<Item = &'a Taker>) -> Vec<bool> {
+        slots.into_iter().map(|(slot, _)| slot.occupant.evicted.is_cancelled()).collect()
     }
 
     #[test]
     fn idle_connections_are_evicted_and_used_ones_get_a_second_chance() {
         let slots = ConnectionSlots::new(3, Gauge::noop());
         slots.ending.store(max_open(3) - 4, Ordering::Relaxed);
-        let [busy, used, silent] = [(); 3].map(|()| take(&slots).unwrap());
+        let [busy, used, silent] = [(); 3].map(|()| take_authenticated(&slots).unwrap());
         let in_flight = busy.1.begin();
         drop(used.1.begin());
-        let new = take(&slots).unwrap();
-        assert_eq!(evicted(&[&busy, &used, &silent, &new]), [false, false, true, false]);
-        assert!(take(&slots).is_none(), "the one that gives its slot up is not gone");
+        let new = take_authenticated(&slots).unwrap();
+        assert_eq!(evicted([&busy, &used, &silent, &new]), [false, false, true, false]);
+        assert!(take(&slots).is_none(), "the evicted connection is not closed yet");
         drop(silent);
-        let newer = take(&slots).unwrap();
-        assert_eq!(
-            evicted(&[&busy, &used, &new, &newer]).iter().filter(|gone| **gone).count(),
-            1,
-            "the busy one is not"
-        );
-        assert!(!evicted(&[&busy])[0]);
+        let newer = take_authenticated(&slots).unwrap();
+        assert_eq!(evicted([&busy, &used, &new, &newer]), [false, true, false, false], "it had its second chance");
         drop((in_flight, busy, used, new, newer));
-        assert!(slots.taken.lock().slots.is_empty());
+        let taken = slots.taken.lock();
+        assert!(taken.authenticated.is_empty() && taken.unauthenticated.is_empty());
+        drop(taken);
         assert_eq!(slots.ending.load(Ordering::Relaxed), max_open(3) - 4);
     }
 
     #[test]
     fn new_connections_are_refused_when_all_are_busy() {
         let slots = ConnectionSlots::new(2, Gauge::noop());
-        let all = [(); 2].map(|()| take(&slots).unwrap());
+        let all = [(); 2].map(|()| take_authenticated(&slots).unwrap());
         let busy = all.each_ref().map(|(_, activity)| activity.begin());
         assert!(take(&slots).is_none());
         drop(busy);
-        assert!(take(&slots).is_some(), "used, but nothing is under way");
+        assert!(take(&slots).is_some(), "used, but nothing is in flight");
+    }
+
+    #[test]
+    fn requests_in_flight_protect_only_clients_that_have_authenticated() {
+        let slots = ConnectionSlots::new(4, Gauge::noop());
+        let [busy, idle] = [(); 2].map(|()| take_authenticated(&slots).unwrap());
+        let _in_flight = busy.1.begin();
+        let others: Vec<_> = (0..20).map(|_| take_busy(&slots)).collect();
+        // They can take half of the slots, and one more.
+        assert_eq!(evicted([&busy, &idle]), [false, true]);
+        let (old, new) = others.split_at(17);
+        assert!(evicted(old.iter().map(|(other, _)| other)).iter().all(|evicted| *evicted));
+        assert_eq!(evicted(new.iter().map(|(other, _)| other)), [false; 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_clients_have_time_to_authenticate() {
+        let slots = ConnectionSlots::new(4, Gauge::noop());
+        let idle = [(); 3].map(|()| take_authenticated(&slots).unwrap());
+        let new = take(&slots).unwrap();
+        let newer = take(&slots).unwrap();
+        assert_eq!((evicted(&idle), evicted([&new])), (vec![true, false, false], vec![false]));
+        tokio::time::advance(AUTHENTICATION_TIME).await;
+        assert!(newer.1.authenticate());
+        newer.0.authenticated();
+        let newest = take(&slots).unwrap();
+        assert_eq!(evicted([&new, &newer, &newest]), [true, false, false]);
+        assert_eq!(evicted(&idle), [true, false, false]);
+    }
+
+    #[test]
+    fn an_evicted_connection_has_no_slot_even_if_its_client_authenticates() {
+        let slots = ConnectionSlots::new(1, Gauge::noop());
+        let (old, _new) = (take(&slots).unwrap(), take(&slots).unwrap());
+        assert!(!old.0.must_hurry() && old.1.authenticate());
+        old.0.authenticated();
+        assert!(slots.taken.lock().authenticated.is_empty());
+        slots.ending.store((max_open(1) - 1) / 2 + 1, Ordering::Relaxed);
+        assert!(old.0.must_hurry());
     }
 }

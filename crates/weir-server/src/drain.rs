@@ -73,10 +73,9 @@ impl Drain {
         self.connections.track_future(connection)
     }
 
-    /// Asks connections to finish, waits at most `timeout` for all of them, then cuts the rest. Returns `true` if none
-    /// had to be cut.
+    /// Asks connections to finish, waits at most `timeout` for all of them, then cuts the rest. Listeners must be closed
+    /// before ([`Self::close`]). Returns `true` if none had to be cut.
     pub async fn finish(&self, timeout: Duration) -> bool {
-        self.close.cancel();
         self.begun.store(true, Ordering::Relaxed);
         self.begin.cancel();
         self.connections.close();

@@ -8,15 +8,19 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     close::CloseSignal,
     drain::Drain,
-    lifetime::{CloseReason, Requests},
+    lifetime::{CloseReason, Lifetime},
     metrics::ListenerMetrics,
     unread::Unread,
 };
 
 /// Grace period of a connection after GOAWAY.
 const GOAWAY_GRACE: Duration = Duration::from_secs(1);
+/// Grace period of an evicted connection whose client has not authenticated: for the status of a health watch, or for a
+/// first call that crosses the GOAWAY.
+const UNAUTHENTICATED_GRACE: Duration = Duration::from_millis(100);
 /// Time for which a connection without a request stays open while the service drains: its first call may be on its way
-/// from a delayed client, which cannot tell that a call sent to a closing connection was not carried out.
+/// from a delayed client, which cannot tell that a call sent to a closing connection was not carried out. Also for the
+/// answers to a client that has not authenticated, such as a probe or a scrape.
 pub(crate) const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Waits until the connection exceeds a bound on abuse, and returns which.
@@ -58,23 +62,34 @@ pub(crate) async fn force_close(
     grace: Duration,
     drain: &Drain,
     close: &CloseSignal,
-    requests: &Requests,
+    lifetime: &Lifetime,
 ) {
-    // Nothing is in flight without a request, nor on an evicted connection, unless a request crosses the GOAWAY.
-    if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
+    if why == CloseReason::Evicted {
+        close.close(why);
+        if !lifetime.is_authenticated() {
+            if !lifetime.requests().must_hurry() {
+                sleep(UNAUTHENTICATED_GRACE).await;
+            }
+            if !lifetime.is_authenticated() {
+                return;
+            }
+        }
+    }
+    // A request may cross the GOAWAY.
+    if lifetime.has_nothing_to_complete(why) {
         let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOAWAY_GRACE };
         tokio::select! {
             biased;
             () = drain.force_closing() => return,
             () = sleep(left_open) => {}
         }
-        if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
+        if lifetime.has_nothing_to_complete(why) {
             return;
         }
     }
     let alone = async {
         sleep(grace).await;
-        close.close();
+        close.close(why);
         sleep(GOAWAY_GRACE).await;
     };
     tokio::select! {

@@ -31,7 +31,7 @@ pub enum CloseReason {
     Revoked,
     /// It never sent a request.
     Silent,
-    /// It had nothing in flight, and a new connection needed its slot.
+    /// A new connection needed its slot, and its client had not authenticated, or had nothing in flight.
     Evicted,
     /// Its client left too many answers unread.
     Unread,
@@ -48,7 +48,7 @@ pub enum CloseReason {
 /// The requests of a connection so far.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    slot: Option<ConnectionSlot>,
+    slot: Option<Arc<ConnectionSlot>>,
     protocol: AtomicU8,
     is_last: AtomicBool,
 }
@@ -79,6 +79,11 @@ impl Requests {
         }
     }
 
+    /// Whether this connection, evicted, must end immediately to make room.
+    pub(crate) fn must_hurry(&self) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.must_hurry())
+    }
+
     /// Whether requests use HTTP/1.
     pub(crate) fn are_http1(&self) -> bool {
         self.protocol.load(Ordering::Relaxed) == HTTP_1
@@ -106,7 +111,7 @@ pub(crate) struct Lifetime {
 
 impl Lifetime {
     /// Makes the lifetime of a new connection.
-    pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, slot: Option<ConnectionSlot>) -> Self {
+    pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, slot: Option<Arc<ConnectionSlot>>) -> Self {
         let bound = |time: Time| (time.0 > 0).then(|| time.duration());
         Self {
             begun: Instant::now(),
@@ -120,6 +125,21 @@ impl Lifetime {
     /// Returns its requests so far.
     pub(crate) fn requests(&self) -> &Arc<Requests> {
         &self.requests
+    }
+
+    /// Whether the client has authenticated, or need not.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.activity.is_authenticated()
+    }
+
+    /// Whether a connection that closes for this reason has nothing in flight that must be completed. A client that has
+    /// not authenticated has at most the answers to probes and the like, which it may leave unread.
+    pub(crate) fn has_nothing_to_complete(&self, why: CloseReason) -> bool {
+        match why {
+            CloseReason::Revoked | CloseReason::Evicted => true,
+            CloseReason::Drain => !self.requests.any() || !self.is_authenticated(),
+            _ => !self.requests.any(),
+        }
     }
 
     /// Waits until the connection must be closed, and returns why.

@@ -10,8 +10,8 @@ const CONNECTIONS_REJECTED: Metric =
     ("weir_connections_rejected_total", "Connections rejected because max_connections were open, by listener.");
 const CONNECTIONS_ENDED: Metric = (
     "weir_connections_closed_total",
-    "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at \
-     max_connections; unread: its client read too few of the answers; rapid_reset: it made calls only to cancel them; \
+    "Connections closed, by listener and reason (age, idle; evicted: not authenticated or idle, closed for a \
+     new one at max_connections; unread: its client read too few of the answers; rapid_reset: it made calls only to cancel them; \
      flooded: HTTP/2 closed it for abuse, or for more small messages than its streams could read).",
 );
 const REQUESTS_REJECTED: Metric = (

@@ -9,7 +9,7 @@ use weir_core::{
 use weir_policy::overrides::{ANY, LimitChanges, MAX_EFFECTS};
 
 use crate::{
-    cli::out::printable,
+    cli::out::on_one_line,
     proto::{AuditEvent, Override, OverrideEffect, r#override::Change},
 };
 
@@ -42,12 +42,13 @@ fn rounded(number: f64) -> f64 {
 pub(super) fn line(one: &Override) -> String {
     let Override { id, domain, key, reason, author, start, end, set_at, .. } = one;
     if one.change.is_none() {
-        return printable(&format!("{id}  {}: {}", pattern(domain, key), change(one)));
+        return on_one_line(&format!("{id}  {}: {}", pattern(domain, key), change(one))).into_owned();
     }
     let start = start.filter(|start| Some(start) != set_at.as_ref()).map(|start| format!(" from {start}"));
     let end = end.map_or(", until it is ended".to_owned(), |end| format!(" until {end}"));
     let start = start.unwrap_or_default();
-    printable(&format!("{id}  {}: {}{start}{end}; {author}: {reason}", pattern(domain, key), change(one)))
+    on_one_line(&format!("{id}  {}: {}{start}{end}; {author}: {reason}", pattern(domain, key), change(one)))
+        .into_owned()
 }
 
 /// Returns an override as JSON, in the form in which it is stored.
@@ -87,7 +88,7 @@ pub(super) fn set_text(
     for segment in set.key.iter().filter(|segment| segment.contains('*') && *segment != ANY) {
         text.push_str(&format!(
             "\n  `{}` is not a wildcard: only a segment of just that text matches it",
-            printable(segment)
+            on_one_line(segment)
         ));
     }
     match &set.change {
@@ -145,7 +146,7 @@ pub(super) fn set_json(
 
 /// Formats a change on one line.
 pub(super) fn event(AuditEvent { at, actor, before, after, .. }: &AuditEvent) -> String {
-    let (at, actor) = (at.map(|at| at.to_string()).unwrap_or_default(), printable(actor));
+    let (at, actor) = (at.map(|at| at.to_string()).unwrap_or_default(), on_one_line(actor));
     match (before, after) {
         (None, Some(after)) => format!("{at}  {actor} set {}", line(after)),
         (Some(before), Some(after)) => format!("{at}  {actor} set {}, in place of {}", line(after), line(before)),

@@ -5,6 +5,7 @@ use std::{io::Write, pin::pin};
 use futures_util::FutureExt;
 
 use super::{Failure, lines::Lines, progress::Progress, skipped::SkippedLines, trace::Line};
+use crate::cli::out::on_one_line;
 
 /// The target of a replay: a simulation or a comparison.
 pub(super) trait ReplayTarget {
@@ -75,10 +76,10 @@ impl Replay {
                 let failed = match (entry.line, &mut self.skipped) {
                     (Ok(line), _) => target.replay(number, line, out).await?,
                     (Err(why), Some(skipped)) => {
-                        skipped.note(number, &why, &mut self.progress);
+                        skipped.note(number, &on_one_line(&why), &mut self.progress);
                         None
                     }
-                    (Err(why), None) => Some(why),
+                    (Err(why), None) => Some(on_one_line(&why).into_owned()),
                 };
                 if let Some(why) = failed {
                     return Err(Failure(format!("line {number}: {why}")));

@@ -21,7 +21,7 @@ use super::{
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
-    cli::render::RenderedDecision,
+    cli::{out::print_to, render::RenderedDecision},
     limiter::{CheckError, Limiter, totals::PolicyTotals},
     telemetry::Metrics,
     transport::status::Rejected,
@@ -108,7 +108,7 @@ impl<S: Store> Simulation<S> {
         }
         for ((domain, limit), totals) in did {
             if json {
-                writeln!(out, "{}", json!({ "domain": domain, "limit": limit, "did": totals }))?;
+                print_json(out, &json!({ "domain": domain, "limit": limit, "did": totals }))?;
                 continue;
             }
             let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
@@ -116,7 +116,7 @@ impl<S: Store> Simulation<S> {
             writeln!(out, "{domain}{limit}: {} allowed, {} refused{first}", totals.allowed, totals.refused)?;
         }
         match self.invalid {
-            Some((lines, first)) if json => writeln!(out, "{}", json!({ "invalid": lines, "first_line": first })),
+            Some((lines, first)) if json => print_json(out, &json!({ "invalid": lines, "first_line": first })),
             Some((lines, first)) => writeln!(out, "not valid: {lines}, the first in line {first}"),
             None => Ok(()),
         }
@@ -163,6 +163,5 @@ impl<S: Store> ReplayTarget for Simulation<S> {
 
 /// Prints a line of JSON.
 pub(super) fn print_json(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
-    out.write_all(b"\n")
+    print_to(out, serde_json::to_string(value)?)
 }

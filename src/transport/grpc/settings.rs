@@ -14,8 +14,8 @@ pub struct GrpcSettings {
     pub workers: usize,
     /// Whether a connection stays on one serving thread, or any thread may run its calls.
     pub runtime: RuntimeKind,
-    /// Maximum number of connections. Beyond it the oldest one without a request is evicted; without such a one, the
-    /// new one is closed.
+    /// Maximum number of connections. Beyond it one whose client has not authenticated, or else an idle one, is evicted;
+    /// if there is none, the new one is closed.
     pub max_connections: usize,
     /// Maximum number of concurrent calls of a connection.
     pub max_streams: u32,

@@ -14,8 +14,8 @@ pub struct HttpSettings {
     pub listen: Listen,
     /// Serving threads for checks; 0: one for each core.
     pub workers: usize,
-    /// Maximum number of connections. Beyond it the oldest one without a request is evicted; without such a one, the
-    /// new one is closed.
+    /// Maximum number of connections. Beyond it one whose client has not authenticated, or else an idle one, is evicted;
+    /// if there is none, the new one is closed.
     pub max_connections: usize,
     /// Maximum age of a connection, with a jitter of a tenth; 0: unlimited.
     pub max_connection_age: Time,

@@ -71,15 +71,18 @@ impl Raw {
 
     /// Opens the next stream, from 1, as a gRPC call with these headers.
     pub fn call_with(&mut self, path: &str, headers: &[(&str, &str)]) -> io::Result<()> {
+        let usual = [("content-type", "application/grpc"), ("te", "trailers")];
+        self.head(0, "POST", path, &[&usual, headers].concat())
+    }
+
+    /// Opens the next stream as a complete GET request.
+    pub fn get(&mut self, path: &str) -> io::Result<()> {
+        self.head(END_STREAM, "GET", path, &[])
+    }
+
+    fn head(&mut self, flags: u8, method: &str, path: &str, headers: &[(&str, &str)]) -> io::Result<()> {
         let mut block = Vec::new();
-        let usual = [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":path", path),
-            (":authority", "localhost"),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-        ];
+        let usual = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost")];
         for (name, value) in usual.iter().chain(headers) {
             // A literal field without indexing: a zero byte, then both texts with their lengths.
             block.push(0);
@@ -90,7 +93,7 @@ impl Raw {
         }
         let stream = self.next;
         self.next += 2;
-        self.frame(HEADERS, END_HEADERS, stream, &block)
+        self.frame(HEADERS, END_HEADERS | flags, stream, &block)
     }
 
     /// Opens the next stream as a gRPC call with one message.

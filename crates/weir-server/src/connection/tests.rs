@@ -6,12 +6,14 @@ use std::{
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
+use metrics::Gauge;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex},
     runtime::Handle,
-    task::yield_now,
+    task::{JoinHandle, yield_now},
+    time::Instant,
 };
 use tokio_rustls::TlsConnector;
 use weir_telemetry::Registry;
@@ -55,8 +57,10 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// Answers a request once its body is complete.
+/// Answers a request once its body is complete. Only a request for this path authenticates the client.
 struct Reader(Connected);
+
+const AUTHENTICATED: &str = "/authenticated";
 
 impl Serve for Reader {
     type Body = Empty<Bytes>;
@@ -66,14 +70,18 @@ impl Serve for Reader {
     }
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Empty<Bytes>> {
+        if request.uri().path() == AUTHENTICATED {
+            self.0.authenticate();
+        }
         let _in_flight = self.0.begin();
         let _ = request.into_body().collect().await;
         Response::new(Empty::new())
     }
 }
 
-/// Makes a connection with TLS, and the certificate of its port.
-fn connection(registry: &Registry, queue: FairQueue) -> (Connection<Reader>, RootCertStore) {
+/// Makes a connection with TLS and one of these slots, and the certificate of its port.
+fn connection(slots: &Arc<ConnectionSlots>, drain: &Drain) -> (Connection<Reader>, RootCertStore) {
+    let registry = Registry::default();
     let (key, params) = (KeyPair::generate().unwrap(), CertificateParams::new(["weir".to_owned()]).unwrap());
     let certificate = params.self_signed(&key).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -84,23 +92,22 @@ fn connection(registry: &Registry, queue: FairQueue) -> (Connection<Reader>, Roo
     let (cert, key) = (file("crt", certificate.pem()), file("key", key.serialize_pem()));
     let settings = ListenerTls { cert, key, ..ListenerTls::default() };
     let files = TlsFiles::read(&settings, &[b"http/1.1"], None).unwrap();
-    let tls = Arc::new(Tls::new(&settings, files, TlsMetrics::new(registry, "test")));
+    let tls = Arc::new(Tls::new(&settings, files, TlsMetrics::new(&registry, "test")));
     let handshake = tls.slot().unwrap();
-    let (metrics, activity) = (Arc::new(ListenerMetrics::new(registry, "test")), Arc::new(Activity::new(false)));
+    let (metrics, activity) = (Arc::new(ListenerMetrics::new(&registry, "test")), Arc::new(Activity::new(false)));
     let traffic = Traffic::default();
-    let (drain, slots) = (Drain::default(), ConnectionSlots::new(1, metrics.open.clone()));
     let slot = slots.take(Arc::clone(&activity)).unwrap();
     let made = Connection {
         service: Arc::new(Reader(Connected::new(drain.clone()))),
         settings: ConnectionSettings { name: "test", http2_only: false, max_connections: 1, max_streams: 1, traffic },
-        drain,
+        drain: drain.clone(),
         tls: Some((tls, handshake)),
         clients: None,
         metrics,
         activity,
         unread: Unread::new(&unread::of_port()),
         slot,
-        queue,
+        queue: FairQueue::start(&Handle::current()),
     };
     let mut trusted = RootCertStore::empty();
     trusted.add(certificate.der().clone()).unwrap();
@@ -110,8 +117,7 @@ fn connection(registry: &Registry, queue: FairQueue) -> (Connection<Reader>, Roo
 #[tokio::test]
 async fn turns_count_the_bytes_on_the_wire_also_under_tls() {
     const BODY_BYTES: usize = 30_000;
-    let queue = FairQueue::start(&Handle::current());
-    let (connection, trusted) = connection(&Registry::default(), queue);
+    let (connection, trusted) = connection(&ConnectionSlots::new(1, Gauge::noop()), &Drain::default());
     let (server, client) = duplex(4 << 20);
     let read = Arc::new(AtomicU64::new(0));
     tokio::spawn(connection.encrypted(Counted(server, Arc::clone(&read)), "127.0.0.1:1".parse().unwrap()));
@@ -143,4 +149,48 @@ async fn turns_count_the_bytes_on_the_wire_also_under_tls() {
     assert_eq!(&answer.await.unwrap(), b"HTTP/1.1 200");
     assert!(read.load(Ordering::Relaxed) > 20 * BODY_BYTES as u64);
     assert!(most <= MAX_BYTES_AT_ONCE, "{most} bytes were read at once");
+}
+
+/// Serves a connection with one request for `path`, whose body never comes. Returns when it ends, and the client.
+async fn unfinished(slots: &Arc<ConnectionSlots>, drain: &Drain, path: &str) -> (JoinHandle<Instant>, DuplexStream) {
+    let (connection, _) = connection(slots, drain);
+    let (server, mut client) = duplex(1 << 10);
+    let served = drain.track(connection.plain(server, None));
+    let end = tokio::spawn(async move {
+        served.await.unwrap();
+        Instant::now()
+    });
+    client
+        .write_all(format!("POST {path} HTTP/1.1\r\nhost: weir\r\ncontent-length: 9\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    (end, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_drain_waits_for_clients_that_have_authenticated_and_briefly_for_others() {
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    for (path, expected) in [("/", FIRST_CALL_TIMEOUT), (AUTHENTICATED, TIMEOUT)] {
+        let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
+        let (end, _client) = unfinished(&slots, &drain, path).await;
+        let begun = Instant::now();
+        assert_eq!(drain.finish(TIMEOUT).await, expected < TIMEOUT);
+        assert_eq!((end.await.unwrap() - begun).as_millis(), expected.as_millis(), "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn evicted_connections_end_soon_and_immediately_where_many_do() {
+    let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
+    let new = || slots.take(Arc::new(Activity::new(false))).unwrap();
+    let (end, _client) = unfinished(&slots, &drain, "/").await;
+    let evicted = Instant::now();
+    let mut open = vec![new()];
+    assert_eq!((end.await.unwrap() - evicted).as_millis(), 100);
+    open.extend((0..40).map(|_| new()));
+    let (end, _client) = unfinished(&slots, &drain, "/").await;
+    let evicted = Instant::now();
+    open.push(new());
+    assert_eq!(end.await.unwrap(), evicted);
 }

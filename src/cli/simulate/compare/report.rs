@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     cli::{
+        out::on_one_line,
         render::human_duration,
         simulate::{simulation::print_json, timestamps::at_text},
     },
@@ -67,7 +68,7 @@ impl<S> Comparison<S> {
             let Candidate { allowed, refused, invalid, first_invalid, .. } = side;
             write!(out, "{letter}: {allowed} allowed, {refused} refused")?;
             if let Some((line, error)) = first_invalid {
-                write!(out, ", {invalid} not valid, the first in line {line}: {error}")?;
+                write!(out, ", {invalid} not valid, the first in line {line}: {}", on_one_line(error))?;
             }
             writeln!(out)?;
         }
@@ -159,13 +160,11 @@ fn key_line((domain, key): &Key, differences: &KeyDifferences) -> String {
     format!("{key}: {}{missed}; first in line {line} {}{which}{by}", counts.text(), at_text(*at))
 }
 
-/// Formats a key. Control characters, which a terminal may interpret, are escaped.
+/// Formats a key on one line.
 pub(super) fn key_text(domain: &str, key: &[String]) -> String {
     let path = key.join(" / ");
     let text = if domain.is_empty() { path } else { format!("{domain}: {path}") };
-    let shown =
-        |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
-    text.chars().map(shown).collect()
+    on_one_line(&text).into_owned()
 }
 
 /// Formats the treatment of a request.
@@ -180,7 +179,7 @@ pub(super) fn treatment_text(treatment: &Treatment<'_>) -> String {
             format!("refuses it ({limit}, retry after {})", human_duration(*retry))
         }
         Treatment::Refused { retry_after_us: None, limit } => format!("refuses it ({limit}, for ever)"),
-        Treatment::Invalid { error } => format!("has no answer: {error}"),
+        Treatment::Invalid { error } => format!("has no answer: {}", on_one_line(error)),
     }
 }
 
@@ -206,7 +205,7 @@ mod tests {
     #[test]
     fn control_characters_in_keys_are_escaped() {
         let key = ["ip".to_owned(), "a\u{1b}[2Jb\nc".to_owned()];
-        assert_eq!(key_text("api", &key), "api: ip / a\\u{1b}[2Jb\\nc");
+        assert_eq!(key_text("api", &key), "api: ip / a\\u001b[2Jb\\nc");
         assert_eq!(key_text("", &key[..1]), "ip");
     }
 }

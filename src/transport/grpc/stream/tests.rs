@@ -10,7 +10,7 @@ use tokio::{
 };
 use tonic::Code;
 use weir_core::domain::time::DAY;
-use weir_server::{CloseSignal, Drain, MAX_UNREAD_BYTES, Pace, Rate};
+use weir_server::{CloseReason, CloseSignal, Drain, MAX_UNREAD_BYTES, Pace, Rate};
 
 use super::*;
 use crate::transport::grpc::{deadline::Deadline, termination::Termination};
@@ -112,7 +112,7 @@ async fn idle_and_busy_streams_end_when_the_connection_closes() {
     let mut silent = Answers::new(messages(stream::pending(), close.clone()), echo, untimed, connected(), None);
     let mut busy = Answers::new(messages(endless(), close.clone()), echo, untimed, connected(), None);
     assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Pending, ready("a")));
-    close.close();
+    close.close(CloseReason::Age);
     assert_eq!((next(&mut silent), next(&mut busy)), (ended(Code::Unavailable), ended(Code::Unavailable)));
     assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Ready(None), Poll::Ready(None)));
 }
@@ -129,7 +129,7 @@ async fn in_flight_checks_are_answered_before_the_stream_ends() {
     let one = stream::iter([Ok(Bytes::new())]).chain(stream::pending());
     let mut answers = Answers::new(messages(one, close.clone()), wait, untimed, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
-    close.close();
+    close.close(CloseReason::Age);
     assert_eq!(next(&mut answers), Poll::Pending);
     sender.send("late".into()).unwrap();
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("late"), ended(Code::Unavailable)));
@@ -229,7 +229,7 @@ async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
     let mut answers = Answers::new(messages, echo, untimed, connected(), None);
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("a")));
     assert_eq!(next(&mut answers), Poll::Pending);
-    close.close();
+    close.close(CloseReason::Age);
     assert_eq!(next(&mut answers), ended(Code::Unavailable));
 }
 
