@@ -105,6 +105,7 @@ mod tests {
     fn effects_are_written_with_the_unit_that_has_at_least_one() {
         for (per_second, at_once, expected) in [
             (Some([0.5, 0.75]), [16, 16], "30 -> 45 a minute (1.5 times as much), 16 at once as before"),
+            (Some([2.0, 0.5]), [1, 1], "120 -> 30 a minute (0.25 times as much), 1 at once as before"),
             (Some([1.0, 2.0]), [1, 2], "1 -> 2 a second (twice as much), 1 -> 2 at once (twice as much)"),
             (Some([2.0, 1.0]), [2, 1], "2 -> 1 a second (half as much), 2 -> 1 at once (half as much)"),
             (Some([1.0, 1.0]), [10, 1], "1 a second as before, 10 -> 1 at once (0.1 times as much)"),
