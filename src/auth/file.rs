@@ -280,6 +280,14 @@ mod tests {
                 "a token must have its sha256, as `weir token` prints it",
             ),
             ("clients: { a: { roles: [check], tokens: [{ sha256: abc }] } }", "sha256 must have 64 hexadecimal digits"),
+            (
+                "clients: { a: { roles: [check], tokens: [{ sha256: weir_abc }] } }",
+                "this is a token itself; its sha256 belongs here, as `weir token` prints it",
+            ),
+            (
+                "clients: { '': { roles: [check] } }",
+                "a client's name must be 1 to 256 bytes without control characters",
+            ),
             ("clients: { a: { roles: [check], certificates: ['*a'] } }", "`*a` may have a `*` only in"),
             ("clients: { a: { roles: [check], certificates: [b, b] } }", "duplicate certificate name `b`"),
             ("clients: { a: { roles: [check], tokens: [{ sha256: HASH, expires: soon }] } }", "expires must be a day"),
@@ -305,9 +313,19 @@ mod tests {
             let error = errors(text);
             assert!(!error.contains("geheim"), "{error}");
         }
-        let many = (0..=MAX_ENTRIES).map(|number| format!("n{number}")).collect::<Vec<_>>().join(", ");
-        assert!(
-            errors(&format!("clients: {{ a: {{ roles: [check], certificates: [{many}] }} }}")).contains("at most 1000")
-        );
+    }
+
+    #[test]
+    fn tokens_and_names_of_certificates_are_bounded() {
+        for (key, entry) in [("certificates", "NUMBER"), ("tokens", "{ sha256: NUMBER }")] {
+            let parsed = |count: usize| {
+                let entry = |number| entry.replace("NUMBER", &format!("{number:064x}"));
+                let all = (0..count).map(entry).collect::<Vec<_>>().join(", ");
+                parse(&format!("clients: {{ a: {{ roles: [check], {key}: [{all}] }} }}"))
+            };
+            assert!(parsed(MAX_ENTRIES).is_ok(), "{key}");
+            let error = parsed(MAX_ENTRIES + 1).unwrap_err().to_string();
+            assert!(error.contains("at most 1000 tokens and as many names of certificates"), "{key}: {error}");
+        }
     }
 }

@@ -44,7 +44,6 @@ use std::{
 use clap::{Args, Parser, Subcommand};
 use weir_server::cli::Failure;
 
-use self::out::print_error;
 use crate::{
     app::AppError,
     config::{ConfigError, FILE_VARIABLE, Flags, SettingOrigins, Settings},
@@ -168,14 +167,13 @@ const RATELIMIT: &str = "ratelimit";
 /// Runs the command that the arguments name. Exit codes: 0: yes; 1: no (refused, not serving); 2: an error.
 pub fn run() -> ExitCode {
     let outcome = if is_named(RATELIMIT) { migrate::serve_drop_in() } else { run_command(Cli::parse()) };
-    telemetry::tracing::flush();
     match outcome {
-        Ok(code) => code,
+        Ok(code) => {
+            telemetry::tracing::flush();
+            code
+        }
         Err(Failure(message)) => {
-            let line = format!("weir: {message}");
-            if !telemetry::tracing::end_with(&line) {
-                print_error(line);
-            }
+            telemetry::tracing::end_with(&format!("weir: {message}"));
             ExitCode::from(2)
         }
     }

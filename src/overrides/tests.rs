@@ -119,6 +119,40 @@ async fn a_stored_override_that_a_new_one_may_not_be_stays_in_force() {
 }
 
 #[tokio::test]
+async fn an_unreadable_override_is_listed_until_the_store_has_another_or_none() {
+    let (service, ..) = service();
+    service.refresh().await;
+    let kinds = async || {
+        service.refresh().await;
+        let listed = service.list(None, &[]).await.expect("they are read");
+        listed.iter().map(|one| matches!(one, StoredOverride::Readable(_))).collect::<Vec<_>>()
+    };
+    let put = async |document: Option<&str>| {
+        let name = document::name("", &["user".into(), "0".into()]);
+        let document = document.map(str::to_owned);
+        let expected = match service.documents.changes(None).await.expect("they are read") {
+            Changes::All(stored, _) => stored.into_iter().next().map(|(_, document)| document),
+            Changes::Some(changes) => changes.into_iter().next_back().and_then(|change| change.after),
+        };
+        let change = DocumentChange { name, document, expected, actor: "me".to_owned() };
+        service.documents.change(change).await.expect("it is stored");
+    };
+    put(Some("{}")).await;
+    assert_eq!(kinds().await, [false]);
+    ban(&service, 0, None).await;
+    assert_eq!(kinds().await, [true]);
+    put(Some("{}")).await;
+    assert_eq!(kinds().await, [false]);
+    put(None).await;
+    assert_eq!(kinds().await, [true; 0]);
+    put(Some("{}")).await;
+    assert_eq!(kinds().await, [false]);
+    // The store has lost its data.
+    service.cache.lock().apply(Changes::All(Vec::new(), None), &Bounds::default(), 0);
+    assert_eq!(service.cache.lock().stored().count(), 0);
+}
+
+#[tokio::test]
 async fn an_override_set_again_is_not_removed() {
     let (service, clock, _) = service();
     ban(&service, 0, Some(OverrideEnd::At(1_000))).await;

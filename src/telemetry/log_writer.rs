@@ -40,14 +40,15 @@ pub(super) fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a last line after all others, and waits for them. Returns `false` if there is no log.
-pub(super) fn end_with(line: &str) -> bool {
-    let started = STARTED.load(Ordering::Relaxed);
-    if started {
+/// Writes a last line after all others, and waits for them. Without a log it is written directly; if standard error is
+/// closed, the exit code still tells the outcome.
+pub(super) fn end_with(line: &str) {
+    if STARTED.load(Ordering::Relaxed) {
         let _ = QueuedLine.write(format!("{line}\n").as_bytes());
         flush();
+    } else {
+        let _ = writeln!(io::stderr(), "{line}");
     }
-    started
 }
 
 fn write_lines() {

@@ -91,10 +91,9 @@ pub fn init(settings: &LogSettings) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a last line to standard error, behind the log, and waits for at most a second. Returns `false` if [`init`]
-/// has not started the log.
-pub fn end_with(line: &str) -> bool {
-    log_writer::end_with(line)
+/// Writes a last line to standard error; if [`init`] has started the log, behind it, and waits for at most a second.
+pub fn end_with(line: &str) {
+    log_writer::end_with(line);
 }
 
 /// Waits until the log is written, for at most a second: its reader may have stalled.
@@ -104,6 +103,14 @@ pub fn flush() {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        env,
+        process::{self, Command, Stdio},
+        time::{Duration, Instant},
+    };
+
+    use tracing::info;
+
     use super::*;
 
     fn filter(level: &str) -> Result<String, String> {
@@ -121,5 +128,47 @@ mod tests {
             let error = filter(level).unwrap_err();
             assert!(error.starts_with("log.level: `") && error.contains("TARGET=LEVEL"), "{level}: {error}");
         }
+    }
+
+    /// Runs itself in processes of its own, since a process has one log and one hook for panics.
+    #[test]
+    fn a_stalled_reader_of_the_log_blocks_neither_a_panic_nor_the_end() {
+        const CHILD: &str = "WEIR_TEST_LOG";
+        if env::var_os(CHILD).is_some() {
+            init(&LogSettings::default()).unwrap();
+            // More than a pipe holds.
+            (0..2_000).for_each(|line| info!(line, "a line that nothing reads, while its reader stalls"));
+            thread::Builder::new()
+                .name("worker".to_owned())
+                .spawn(|| panic!("deliberate"))
+                .unwrap()
+                .join()
+                .unwrap_err();
+            let begun = Instant::now();
+            end_with("weir: the last line");
+            assert!(begun.elapsed() < Duration::from_millis(1_900));
+            process::exit(0);
+        }
+        let child = || {
+            let name = "telemetry::tracing::tests::a_stalled_reader_of_the_log_blocks_neither_a_panic_nor_the_end";
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").stdout(Stdio::null()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let read = child().wait_with_output().unwrap();
+        let log = String::from_utf8(read.stderr).unwrap();
+        let last: Vec<&str> = log.lines().rev().take(2).collect();
+        assert!(read.status.success() && last[0] == "weir: the last line", "{log}");
+        assert!(last[1].contains("level=error") && last[1].ends_with("deliberate\" thread=worker"), "{}", last[1]);
+
+        let (mut stalled, begun) = (child(), Instant::now());
+        let ended = loop {
+            match stalled.try_wait().unwrap() {
+                None if begun.elapsed() < Duration::from_secs(60) => thread::sleep(Duration::from_millis(20)),
+                ended => break ended,
+            }
+        };
+        let _ = stalled.kill();
+        assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
     }
 }

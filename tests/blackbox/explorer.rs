@@ -150,6 +150,17 @@ fn the_policy_tree_is_served_and_updated_after_a_reload() {
     }
 }
 
+#[test]
+fn at_most_as_many_hot_keys_are_known_as_are_set() {
+    let server = setup().policy(POLICY).env("WEIR_HTTP__UI__MAX_HOT_KEYS", "10").start();
+    for user in 0..12 {
+        assert_eq!(check_by_http(&server, &["user", &format!("{user}")]), 200);
+    }
+    let wanted = json!({ "order": "HOT_KEY_ORDER_CHECKED", "count": 100 });
+    let found = server.ask("POST /v1/admin/list_hot_keys", None, &wanted).json();
+    assert_eq!(found["keys"].as_array().map(Vec::len), Some(10), "{found}");
+}
+
 #[tokio::test]
 async fn live_counters_and_keys_include_checks_of_every_api() {
     let server = setup().policy(POLICY).start();

@@ -14,7 +14,7 @@ use crate::{
     support::{
         Server,
         http::Client as Http,
-        requests::{all_pages, check, reset},
+        requests::{all_pages, check, gcra, reset, with_limits},
         reservations::{Client, HOUR, cancel, left, reserve, wanted},
         server::Setup,
     },
@@ -88,6 +88,11 @@ async fn lists_every_hold(server: &Server, other: &Server) {
     let of_sam = hold(&mut client, &["user", "sam"], 2).await;
     hold(&mut client, &["slots", "job"], 7).await;
     lease(&mut client, &["leased", "kim"]).await;
+    let mut elsewhere = wanted(&["elsewhere"], 3, HOUR);
+    elsewhere.check = elsewhere
+        .check
+        .map(|check| with_limits(CheckRequest { domain: "other".to_owned(), ..check }, vec![gcra(9, 1, 60)]));
+    assert_eq!(reserve(&mut client, elsewhere).await.decision.map(|decision| decision.allowed), Some(true));
     // Charged without a hold.
     assert!(client.check(check(&["user", "max"])).await.expect("an answer").into_inner().allowed);
 
@@ -126,6 +131,8 @@ async fn lists_every_hold(server: &Server, other: &Server) {
 
     let run = other.run(&["holds", "user"]);
     assert!(run.code == 0 && run.out.contains("reservation  -  user/alex/trade  trades"), "{run:?}");
+    let run = other.run(&["holds", "--all-domains"]);
+    assert!(run.out.contains("-  other: elsewhere  ") && run.out.contains("-  user/alex/trade  trades"), "{run:?}");
     let run = other.run(&["holds", "--by-owner", "--json"]);
     assert!(run.out.contains(r#"{"kind":"reservation","owner":"-","units":8,"holds":2}"#), "{run:?}");
     let mut http = Http::connect(&other.http).expect("it accepts connections");

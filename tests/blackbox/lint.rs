@@ -330,14 +330,25 @@ fn a_changed_anchor_forgets_counts_below_the_lower_anchor() {
             "anchor: {anchor}\nschema: {{ a: {{ limits: [1, 1, 1], children: {{ b: {{ limits: [1, 1, 1] }} }} }} }}"
         )
     };
-    let dir = Folder::of(&[("one.yaml", &deep(1)), ("two.yaml", &deep(2)), ("three.yaml", &deep(3))]);
-    let report = |new: &str| {
-        run(&["limits", "lint", &dir.path(new), "--against", &dir.path("two.yaml"), "--json"]).json()["forgotten"]
-            .clone()
+    let (one, two, three) = (deep(1), deep(2), deep(3));
+    let of_requests = |domain: &str, lower: u8, from: u8, to: u8| {
+        format!(
+            "{domain}: limits in requests (`limit_spec`) deeper than {lower}: anchor changes from {from} to {to}, so their counts are kept elsewhere"
+        )
     };
-    assert_eq!(
-        report("one.yaml"),
-        json!(["default domain: `a/b#gcra0`: anchor changes from 2 to 1, so its count is kept elsewhere"])
-    );
-    assert_eq!(report("three.yaml"), json!([]), "neither path is longer than two segments");
+    // Keys of an unknown domain have the anchor 2.
+    let [api, other] = ["api", "other"].map(|name| format!("domain: {name}\nanchor: 32\nschema: {{}}"));
+    let of_policy =
+        "default domain: `a/b#gcra0`: anchor changes from 2 to 1, so its count is kept elsewhere".to_owned();
+    for (old, new, lost) in [
+        (&two, &one, &[of_policy, of_requests("default domain", 1, 2, 1)][..]),
+        (&two, &three, &[of_requests("default domain", 2, 2, 3)]),
+        (&api, &other, &[of_requests("domain `api`", 2, 32, 2), of_requests("domain `other`", 2, 2, 32)]),
+        (&api, &api.replace("32", "2"), &[of_requests("domain `api`", 2, 32, 2)]),
+        (&api.replace("32", "2"), &two, &[]),
+    ] {
+        let dir = Folder::of(&[("old.yaml", old), ("new.yaml", new)]);
+        let report = run(&["limits", "lint", &dir.path("new.yaml"), "--against", &dir.path("old.yaml"), "--json"]);
+        assert_eq!(report.json()["forgotten"], json!(lost), "{old} to {new}");
+    }
 }

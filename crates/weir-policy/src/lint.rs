@@ -2,7 +2,7 @@
 
 use super::{
     Policy,
-    tree::{Domain, Found, NodeId},
+    tree::{DEFAULT_ANCHOR, Domain, Found, NodeId},
 };
 use weir_core::{
     domain::{Charge, key::domain_label},
@@ -233,6 +233,17 @@ impl Changes {
                 for limit in before.limits_at(policy_node.node) {
                     changes.of(before, &policy_node, limit, new);
                 }
+            }
+        }
+        for name in old.domains().chain(new.domains()).map(|domain| &domain.name) {
+            let anchor = |policy: &Policy| policy.domain(name).map_or(DEFAULT_ANCHOR, |domain| domain.anchor);
+            let (from, to) = (anchor(old), anchor(new));
+            if from != to {
+                changes.forgotten.push(format!(
+                    "{}: limits in requests (`limit_spec`) deeper than {}: anchor changes from {from} to {to}, so their counts are kept elsewhere",
+                    shown(name),
+                    from.min(to)
+                ));
             }
         }
         for lines in [&mut changes.forgotten, &mut changes.moved] {

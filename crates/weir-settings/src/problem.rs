@@ -85,3 +85,18 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_problems_of_a_file_are_kept() {
+        let mut problems = Problems::default();
+        (1..=60).for_each(|line| problems.add(Mark { line, column: 1 }, "", "wrong"));
+        assert_eq!(
+            problems.0.iter().map(|problem| problem.mark.line).collect::<Vec<_>>(),
+            (1..=50).collect::<Vec<_>>()
+        );
+    }
+}

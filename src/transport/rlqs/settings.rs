@@ -119,4 +119,12 @@ mod tests {
         };
         assert_eq!(with(twice), "rlqs.domains has `a` twice");
     }
+
+    #[test]
+    fn the_settings_time_the_divider() {
+        let (assignment_ttl, idle_timeout) = (Time::seconds(11), Time::seconds(31));
+        let settings = RlqsSettings { assignment_ttl, idle_timeout, ..RlqsSettings::default() };
+        let QuotaTiming { ttl, idle, .. } = settings.timing();
+        assert_eq!((ttl, idle), (11 * SECOND, 31 * SECOND));
+    }
 }

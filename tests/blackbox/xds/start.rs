@@ -3,6 +3,7 @@
 use std::fs;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use serde_json::json;
 
 use super::{ask, left, setup};
 use crate::support::{
@@ -108,6 +109,11 @@ async fn without_a_policy_checks_fail_and_readiness_as_set() {
         assert_eq!((failed.code(), failed.message()), (tonic::Code::Unavailable, "no policy has been received yet"));
         let native = server.run(&["check", "k", "v"]);
         assert!(native.code == 2 && native.err.contains("no policy has been received yet"), "{native:?}");
+        // It is no error of one of the checks.
+        let all = server.ask("POST /v1/check_all", None, &json!({ "checks": [{ "key": ["k"] }, { "key": ["l"] }] }));
+        let problem = all.json();
+        assert_eq!((all.status, &problem["detail"]), (503, &json!("no policy has been received yet")), "{problem}");
+        assert_eq!(problem.get("field"), None, "{problem}");
         plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
         eventually("it is ready", || (server.get("/readyz").0 == 200).then_some(()));
         eventually("it is healthy", || (server.run(&["health"]).code == 0).then_some(()));

@@ -86,8 +86,7 @@ pub trait Algorithm: Sized {
         None
     }
 
-    /// Returns until when a state matters beyond the `reset_after` of this limit's decisions, to other limits; `None` if
-    /// it does not.
+    /// Returns until when a state matters to other limits, if that is beyond the `reset_after` of this limit's decisions.
     fn kept_until(&self, state: &Self::State) -> Option<Micros> {
         state.kept_until()
     }
@@ -146,8 +145,7 @@ pub trait Algorithm: Sized {
         None
     }
 
-    /// Returns the window of the limit from a client's point of view: the time in which `limit`
-    /// units refill at the sustained rate. Rounded up; at least 1 µs.
+    /// Returns the time in which `limit` units refill at the sustained rate, rounded up; at least 1 µs.
     fn window(&self) -> Micros;
 
     /// Returns the most units admitted in any span of time, at any costs; `None` if unbounded.
@@ -155,8 +153,7 @@ pub trait Algorithm: Sized {
         None
     }
 
-    /// Whether it admits everything within its rate bound. A limit that also charges requests refused by another limit
-    /// does not.
+    /// Whether it admits everything within its rate bound; not if it also charges requests that other limits refuse.
     fn reaches_rate_bound(&self) -> bool {
         !self.charges_denied()
     }
@@ -355,6 +352,11 @@ macro_rules! algorithms {
             /// See [`EncodedState::encode`].
             pub fn encode(&self) -> Vec<f64> {
                 match self { $(Self::$variant(state) => state.encode(),)+ }
+            }
+
+            /// See [`EncodedState::snapshot_version`].
+            pub fn snapshot_version(&self) -> u32 {
+                match self { $(Self::$variant(state) => state.snapshot_version(),)+ }
             }
 
             /// See [`EncodedState::decode`]; `None` also for an algorithm that is not in the list.

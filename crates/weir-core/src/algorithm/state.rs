@@ -10,6 +10,11 @@ pub trait EncodedState: Sized {
     /// Returns the state that encodes to exactly these numbers; `None` if there is none.
     fn decode(numbers: &[f64]) -> Option<Self>;
 
+    /// Returns the first version of the snapshot format whose readers decode it.
+    fn snapshot_version(&self) -> u32 {
+        1
+    }
+
     /// See [`Algorithm::kept_until`](super::Algorithm::kept_until), where the state alone says it.
     fn kept_until(&self) -> Option<Micros> {
         None

@@ -155,6 +155,14 @@ impl EncodedState for Tat {
         Self::of(&arrivals.collect::<Option<Vec<_>>>()?)
     }
 
+    /// Weir 0.2 knows only the arrival time of one limit, without a factor.
+    fn snapshot_version(&self) -> u32 {
+        match self.0 {
+            Repr::One { maker, .. } if maker < MAX_COUNT => 1,
+            _ => 2,
+        }
+    }
+
     fn kept_until(&self) -> Option<Micros> {
         self.arrivals().1.iter().map(|other| other.ceil().min(other.until - KEPT_PASSED)).max()
     }

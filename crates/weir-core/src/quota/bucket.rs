@@ -104,7 +104,7 @@ impl Bucket {
         changes: &mut Vec<Change>,
     ) -> Divided {
         let (steps, quantum) = (self.steps, self.steps.quantum);
-        let step = |rate: u64| (rate / HYSTERESIS).max(quantum);
+        let step = |rate: u64| rate / HYSTERESIS;
         let demands = self.demands(now);
         let burst = self.burst();
         // Returning holders take precedence over growing ones.
@@ -187,7 +187,7 @@ impl Bucket {
             }
             let used = member.used(steps);
             let rate = used.min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
-            if rate > 0 && rate >= used - used / MAX_SHORTFALL_DIVISOR {
+            if rate >= used - used / MAX_SHORTFALL_DIVISOR {
                 push(id, member.start(rate, burst, steps, timing, now));
                 // By then all returning holders have reported their usage.
                 member.waits_until = member.waits_until.min(now + timing.reports);

@@ -93,7 +93,7 @@ impl Member {
     /// others are ordered by demand, in quanta.
     pub(super) fn priority(&self, quanta: u64) -> u64 {
         let keeps = self.rate() > 0 && (self.demand > 0 || self.debit.0 > 0);
-        quanta.max(1) + if keeps { HOLDER_PRIORITY } else { 0 }
+        quanta + if keeps { HOLDER_PRIORITY } else { 0 }
     }
 
     /// Returns the rate that it allows, rounded up to steps; at least one step.
@@ -136,7 +136,6 @@ impl Member {
         }
         if self.expires + timing.lag <= now {
             if self.has_left {
-                self.live = 0;
                 return false;
             }
             self.assigned = None;
@@ -187,7 +186,7 @@ impl Member {
     pub(super) fn leave(&mut self, until: Micros, timing: &QuotaTiming) {
         self.has_left = true;
         self.expires = self.expires.min(until);
-        self.former.1 = self.former.1.max(self.expires + timing.lag);
+        self.former.1 = self.expires + timing.lag;
     }
 
     fn count(&mut self) {

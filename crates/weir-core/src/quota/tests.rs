@@ -4,10 +4,13 @@
 mod levels;
 mod random;
 mod scarce;
+mod timeline;
 
 use super::*;
 
 const TTL: Micros = 15 * SECOND;
+/// An assignment may arrive so late, and is used for the TTL from then.
+const LAG: Micros = SECOND / 2;
 /// Interval between the reports of a holder, which cuts it to whole seconds in them.
 const REPORT: Micros = 5 * SECOND - SECOND / 1_000;
 const TICK: Micros = SECOND / 10;
@@ -112,7 +115,7 @@ impl Simulation {
                 match self.divider.report(holder.bucket, member, &usage, now) {
                     Some(ReportOutcome::Renewed(assignment)) => {
                         assert_eq!(assignment.rate, holder.rate, "a renewed rate is the assigned one");
-                        holder.expires = now + TTL;
+                        holder.expires = now + TTL + LAG;
                     }
                     Some(ReportOutcome::Waits) => assert_eq!(holder.rate, 0),
                     Some(ReportOutcome::Abandoned) => (holder.member, holder.rate) = (None, 0),
@@ -137,10 +140,12 @@ impl Simulation {
             }
             if holder.rate == 0 {
                 holder.tokens = assignment.burst as f64;
-            } else if assignment.rate > 0 {
+            } else if assignment.rate == 0 {
+                assert_eq!(assignment.burst, 0, "a denied holder stores nothing");
+            } else {
                 assert_eq!(assignment.burst, holder.burst, "the bucket of a holder does not change while it spends");
             }
-            (holder.rate, holder.burst, holder.expires) = (assignment.rate, assignment.burst, now + TTL);
+            (holder.rate, holder.burst, holder.expires) = (assignment.rate, assignment.burst, now + TTL + LAG);
             holder.most_burst = holder.most_burst.max(holder.burst);
             holder.changes += 1;
         }

@@ -96,3 +96,27 @@ fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_are_written_with_the_unit_that_has_at_least_one() {
+        for (per_second, at_once, expected) in [
+            (Some([0.5, 0.75]), [16, 16], "30 -> 45 a minute (1.5 times as much), 16 at once as before"),
+            (Some([2.0, 0.5]), [1, 1], "120 -> 30 a minute (0.25 times as much), 1 at once as before"),
+            (Some([1.0, 2.0]), [1, 2], "1 -> 2 a second (twice as much), 1 -> 2 at once (twice as much)"),
+            (Some([2.0, 1.0]), [2, 1], "2 -> 1 a second (half as much), 2 -> 1 at once (half as much)"),
+            (Some([1.0, 1.0]), [10, 1], "1 a second as before, 10 -> 1 at once (0.1 times as much)"),
+            (Some([1.0, 1.0]), [11, 1], "1 a second as before, 11 -> 1 at once (1/11 as much)"),
+            (Some([1.0 / 3_600.0; 2]), [3, 1], "1 an hour as before, 3 -> 1 at once (0.333 times as much)"),
+            (Some([1.0 / 86_400.0; 2]), [0, 1], "1 a day as before, 0 -> 1 at once (there was none)"),
+            (Some([1.0 / 86_401.0; 2]), [1, 0], "30 in 30 days as before, 1 -> 0 at once (none any more)"),
+            (Some([0.0, 1.0 / 60.0]), [0, 0], "0 -> 1 a minute (there was none), 0 at once as before"),
+            (None, [5, 7], "5 -> 7 at once (1.4 times as much)"),
+        ] {
+            assert_eq!(Effect { at_once, per_second }.to_string(), expected);
+        }
+    }
+}

@@ -294,6 +294,25 @@ fn with_kept_the_states_that_limits_had_stay_in_the_plan() {
 }
 
 #[test]
+fn the_other_states_of_a_limit_in_a_plan_are_bounded() {
+    let path = ["a", "b", "c", "d", "e"];
+    let limit = "limits: [{ fixed_window: { count: 4, period: 1h } }]".to_owned();
+    let node = path.iter().rev().fold(limit, |below, name| format!("children: {{ {name}: {{ {below} }} }}"));
+    let policy = crate::parse(&node.replacen("children", "schema", 1), &crate::Rules::default()).unwrap();
+    let mut compiled = Overrides::new(Arc::new(ManualClock::new(0)));
+    // All patterns of five segments that match the key, each with a time base of its own.
+    for mask in 0..1 << path.len() {
+        let segments = path.iter().enumerate().map(|(at, name)| if mask >> at & 1 == 1 { *name } else { "*" });
+        let change = limits(&format!("{{ fixed_window: {{ count: 9, period: {}h }} }}", mask + 2));
+        compiled.put(Arc::new(one(&segments.collect::<Vec<_>>().join("/"), change)));
+    }
+    let (policy, key) = (policy.overridden(compiled), Key::new("", &path).unwrap());
+    let mut levels = policy.domain("").unwrap().levels(&key, 1, 1.0).unwrap();
+    policy.overrides().active("", key.segments()).unwrap().change(&mut levels, 1.0, true);
+    assert_eq!(levels.len(), 1 + 16);
+}
+
+#[test]
 fn aliases_in_limits_are_bounded() {
     let mut text = "a: &a [x, x, x, x, x, x, x, x]\n".to_owned();
     for (name, before) in [("b", "a"), ("c", "b"), ("d", "c")] {

@@ -100,6 +100,12 @@ fn a_count_of_zero_allows_only_peeks_and_refunds() {
 }
 
 #[test]
+fn a_factor_cannot_leave_the_bounds_of_a_count() {
+    let params = parse("fixed_window", &[("count", "4294967295"), ("period", "60s")]);
+    assert_eq!(params.scale(0.1).unwrap_err().to_string(), "count must be 1 to 2^32, not 42949672950");
+}
+
+#[test]
 fn the_window_is_the_period() {
     assert_eq!(parse("fixed_window", &[("count", "5"), ("period", "60s")]).window(), 60 * S);
 }

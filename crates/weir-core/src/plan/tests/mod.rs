@@ -13,8 +13,44 @@ use super::{Level, Limit, Origin, Plan, decide};
 use crate::{
     algorithm::{Bounds, find},
     domain::{Charge, Decision, Key, Micros, StepInput, aggregate, request::MAX_WAIT, time::SECOND},
+    hold::{RequestId, Reservation, Step},
     testing::{OnPanic, Random, cases, parse},
 };
+
+/// Whether a plan over two levels may be leased, and units be held of it, with and without what prevents it.
+#[test]
+fn units_are_held_only_of_levels_that_are_charged_alike() {
+    let (key, other) = (Key::new("", &["a", "b"]).unwrap(), Key::new("", &["a", "c"]).unwrap());
+    let params = parse("gcra", &[("burst", "9"), ("count", "10"), ("period", "1s")]);
+    let limit = Limit::new(Origin::Policy, None, "*", 0, false, params).with_lease(Some(SECOND));
+    let id = RequestId { name: b"id".as_slice().into(), fingerprint: [0; 8], window: SECOND };
+    let level = |depth| Level::new(&key, depth, 1, &limit, 2);
+    let plan = |levels: [Level<'_>; 2], change: &dyn Fn(&mut Plan<'_>)| {
+        let mut plan = Plan::new(levels.into_iter().collect(), Charge::AllOrNothing, None);
+        plan.policy_version = Some(1);
+        change(&mut plan);
+        (plan.is_holdable(), plan.lease_ttl().is_some())
+    };
+    let both = || [level(1), level(2)];
+    assert_eq!(plan(both(), &|_| {}), (true, true));
+    let scaled = level(2).under_factor(0.5).unwrap().unwrap();
+    for levels in [[level(1), scaled], [level(1), Level { cost: 3, ..level(2) }], [level(2), level(2)]] {
+        assert_eq!(plan(levels, &|_| {}), (false, false));
+    }
+    assert_eq!(plan([level(2), Level::new(&other, 2, 1, &limit, 2)], &|_| {}), (true, true));
+    let changes: [&dyn for<'p> Fn(&mut Plan<'p>); 4] = [
+        &|plan| plan.charge = Charge::Independent,
+        &|plan| plan.dry_run = true,
+        &|plan| plan.reservation = Some(Reservation { name: b"a", step: Step::Cancel }),
+        &|plan| plan.change_levels(|levels| levels.clear()),
+    ];
+    for change in changes {
+        assert_eq!(plan(both(), change), (false, false));
+    }
+    let mut repeated = Plan::new(both().into_iter().collect(), Charge::AllOrNothing, None);
+    (repeated.policy_version, repeated.request) = (Some(1), Some(&id));
+    assert_eq!((repeated.is_holdable(), repeated.lease_ttl()), (false, None));
+}
 
 const TRACES: u64 = 2_000;
 const REQUESTS: usize = 8;

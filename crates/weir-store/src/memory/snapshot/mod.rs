@@ -5,7 +5,7 @@
 //! | part | format |
 //! |---|---|
 //! | magic | 8 bytes, `weirsnap` |
-//! | version | u32: 1, or 2 if there are holds |
+//! | version | u32: 1, or 2 if there are holds, or states that readers of version 1 cannot decode |
 //! | clock | i64: the store's clock when the write started, in microseconds |
 //! | algorithms | u8: their number; for each its name, after a u8 length |
 //! | states | for each a u8, the number of its algorithm from 1; its encoded state: u16 length, then f64 each; i64: its
@@ -42,8 +42,9 @@ use weir_core::domain::{
 use weir_settings::Time;
 
 const MAGIC: &[u8; 8] = b"weirsnap";
-/// Format versions without and with holds. A file of a later version is rejected.
+/// The version without holds, which Weir 0.2 reads.
 const VERSION_WITHOUT_HOLDS: u32 = 1;
+/// The latest version. A file of a later one is rejected.
 const VERSION: u32 = 2;
 const CHECKSUM: usize = blake3::OUT_LEN;
 /// Marks the end of the states, in place of an algorithm's number.

@@ -39,10 +39,17 @@ pub(super) fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Re
     let mut buffer = Vec::with_capacity(2 * BUFFER);
     let now = store.clock.now();
     // Before the states: a hold that is settled meanwhile then counts twice rather than not at all.
-    let mut held = Vec::new();
-    store.shards.iter().try_for_each(|shard| holds::write(&shard.lock(), now, &mut held))?;
-    let is_held = !held.is_empty();
-    head(now, if is_held { VERSION } else { VERSION_WITHOUT_HOLDS }, &mut buffer)?;
+    let (mut held, mut version) = (Vec::new(), VERSION_WITHOUT_HOLDS);
+    for shard in &store.shards {
+        let shard = shard.lock();
+        holds::write(&shard, now, &mut held)?;
+        let states = shard.below(usize::MAX).filter(|(.., expires)| *expires > now);
+        version = states.map(|(_, state, _)| state.snapshot_version()).fold(version, u32::max);
+    }
+    if !held.is_empty() {
+        version = VERSION;
+    }
+    head(now, version, &mut buffer)?;
     let mut states = 0;
     for shard in &store.shards {
         // Downwards, because removing a state moves the last one into its slot: no pending state moves to a written
@@ -68,7 +75,7 @@ pub(super) fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Re
             }
         }
     }
-    if is_held {
+    if version > VERSION_WITHOUT_HOLDS {
         buffer.push(END_OF_STATES);
         out.take(&mut buffer)?;
         out.take(&mut held)?;
