@@ -13,7 +13,7 @@ use super::{Level, Limit, Origin, Plan, decide};
 use crate::{
     algorithm::{Bounds, find},
     domain::{Charge, Decision, Key, Micros, StepInput, aggregate, request::MAX_WAIT, time::SECOND},
-    hold::{RequestId, Reservation, Step},
+    hold::{RequestId, Reservation, ReservationStep},
     testing::{OnPanic, Random, cases, parse},
 };
 
@@ -41,7 +41,7 @@ fn units_are_held_only_of_levels_that_are_charged_alike() {
     let changes: [&dyn for<'p> Fn(&mut Plan<'p>); 4] = [
         &|plan| plan.charge = Charge::Independent,
         &|plan| plan.dry_run = true,
-        &|plan| plan.reservation = Some(Reservation { name: b"a", step: Step::Cancel }),
+        &|plan| plan.reservation = Some(Reservation { name: b"a", step: ReservationStep::Cancel }),
         &|plan| plan.change_levels(|levels| levels.clear()),
     ];
     for change in changes {

@@ -1,6 +1,8 @@
 //! Files as written by earlier versions. A change of the format needs a number of its own, and a file beside these.
 
-use weir_core::hold::{Grant, HoldId, Idempotency, OnExpiry, Outcome, Renewal, RequestId, Reservation, Step};
+use weir_core::hold::{
+    Grant, HoldId, Idempotency, OnExpiry, Outcome, Renewal, RequestId, Reservation, ReservationStep,
+};
 
 use super::*;
 
@@ -30,7 +32,7 @@ fn lease(store: &Store, limit: &Limit, sequence: u64, spent: u64, kept: u64, wan
     store.renew_now(&plan(limit, &key(0), 0), &renewal)
 }
 
-fn settle(store: &Store, limit: &Limit, name: &[u8], cost: i64, step: Step) -> Outcome {
+fn settle(store: &Store, limit: &Limit, name: &[u8], cost: i64, step: ReservationStep) -> Outcome {
     let key = key(0);
     let mut plan = plan(limit, &key, cost);
     plan.reservation = Some(Reservation { name, step });
@@ -51,12 +53,12 @@ fn ask_with_id(store: &Store, limit: &Limit) -> (u64, Idempotency) {
 fn held() -> (Store, Limit) {
     let (store, limit) = filled(2);
     assert_eq!(lease(&store, &limit, 5, 0, 0, 4).units, 4);
-    let reserve = Step::Reserve { ttl: TTL, on_expiry: OnExpiry::Release };
+    let reserve = ReservationStep::Reserve { ttl: TTL, on_expiry: OnExpiry::Release };
     for name in [b"open", b"done"] {
         assert!(matches!(settle(&store, &limit, name, 1, reserve), Outcome::Reserved { .. }));
     }
     let done = Outcome::Settled { actual: 2, overage: 1, before: false };
-    assert_eq!(settle(&store, &limit, b"done", 0, Step::Commit { actual: 2 }), done);
+    assert_eq!(settle(&store, &limit, b"done", 0, ReservationStep::Commit { actual: 2 }), done);
     assert_eq!(ask_with_id(&store, &limit), (1, Idempotency::First));
     assert_eq!(ask(&store, &lower(), "stable", 1, 1), 0);
     (store, limit)
@@ -84,7 +86,7 @@ fn files_of_earlier_versions_are_read() {
             assert_eq!(ask_with_id(&store, &limit), (1, Idempotency::Repeated));
             for (name, actual, overage, before) in [(b"open", 0, 0, false), (b"done", 2, 1, true)] {
                 let settled = Outcome::Settled { actual, overage, before };
-                assert_eq!(settle(&store, &limit, name, 0, Step::Cancel), settled);
+                assert_eq!(settle(&store, &limit, name, 0, ReservationStep::Cancel), settled);
             }
             assert_eq!(ask(&store, &limit, "stable", 0, 0), 2, "the cancelled unit is refunded");
             assert_eq!([ask(&store, &limit, "stable", 1, 0), ask(&store, &lower(), "stable", 1, 0)], [7, 0]);
