@@ -27,8 +27,8 @@ struct Holder {
     former: (u64, Micros),
     expires: Micros,
     burst: u64,
-    /// The highest burst that it was assigned: a denied holder has none, but may have spent it.
-    most_burst: u64,
+    /// When it started with a full token bucket, and of how many requests.
+    starts: Vec<(Micros, u64)>,
     tokens: f64,
     allowed: f64,
     denied: f64,
@@ -74,7 +74,7 @@ impl Simulation {
             former: (0, 0),
             expires: 0,
             burst: 0,
-            most_burst: 0,
+            starts: Vec::new(),
             tokens: 0.0,
             allowed: 0.0,
             denied: 0.0,
@@ -140,13 +140,13 @@ impl Simulation {
             }
             if holder.rate == 0 {
                 holder.tokens = assignment.burst as f64;
+                holder.starts.push((now, assignment.burst));
             } else if assignment.rate == 0 {
                 assert_eq!(assignment.burst, 0, "a denied holder stores nothing");
             } else {
                 assert_eq!(assignment.burst, holder.burst, "the bucket of a holder does not change while it spends");
             }
             (holder.rate, holder.burst, holder.expires) = (assignment.rate, assignment.burst, now + TTL + LAG);
-            holder.most_burst = holder.most_burst.max(holder.burst);
             holder.changes += 1;
         }
         gone.into_iter().for_each(|index| self.leave(index));
