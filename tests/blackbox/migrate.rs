@@ -77,7 +77,7 @@ fn cases() -> Vec<Case> {
                 "store.url": "rediss://redis.example:6379/0",
                 "store.redis.tls.cert": "CERTS/ca.pem", "store.redis.tls.key": "CERTS/ca.key",
             }),
-            [&[], &["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"], &[]],
+            [&["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"], &[], &[]],
         ),
         case(
             "REDIS_SOCKET_TYPE=unix\nREDIS_URL=/run/redis server.sock\nREDIS_AUTH_FILE=CERTS/password\nREDIS_TLS=true",
