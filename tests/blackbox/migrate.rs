@@ -217,6 +217,11 @@ fn cases() -> Vec<Case> {
             [&["BACKEND_TYPE"], &[], &[]],
         ),
         case(
+            "LIMIT_RESPONSE_HEADERS_ENABLED=true\nSHADOW_MODE=true\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=h:1",
+            json!({ "store.url": "redis://h:1/0", "envoy.headers": "ratelimit", "envoy.shadow_mode": true }),
+            [&["LIMIT_RESPONSE_HEADERS_ENABLED"], &[], &[]],
+        ),
+        case(
             "CONFIG_TYPE=GRPC_XDS_SOTW\nFORCE_START_WITHOUT_INITIAL_CONFIG=true\nBACKEND_TYPE=memcache",
             json!({ "limits": "xds://localhost:18000", "xds.start": "ready" }),
             [&["BACKEND_TYPE"], &[], &[]],
