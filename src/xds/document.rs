@@ -103,8 +103,9 @@ impl DescriptorPaths {
             quota_mode,
             metadata,
         } = descriptor;
+        let dot = if above.is_empty() { "" } else { "." };
         let joint = if value.is_empty() { "" } else { "_" };
-        let path = format!("{above}.{key}{joint}{value}");
+        let path = format!("{above}{dot}{key}{joint}{value}");
         let mark = self.add(&path);
         let mut entries = vec![("key", text(mark, key)), ("value", text(mark, value))];
         for (name, flag) in

@@ -32,7 +32,58 @@ fn lint_reports_ignored_fields_and_merges_domains_only_on_request() {
     let old = Folder::new();
     old.write("a.yaml", FILE.replace("    share_threshold: true\n", ""));
     let changed = run(&["limits", "lint", path, "--merge-domains", "--against", &old.path("")]);
-    assert!(changed.out.contains("share_threshold of `user/a*` changes"), "{changed:?}");
+    assert!(
+        changed.out.contains("keys of `user/a*` share a count with other keys than before (share_threshold)"),
+        "{changed:?}"
+    );
+}
+
+#[test]
+fn lint_against_reports_the_keys_of_a_pattern_that_lose_their_count() {
+    let descriptor = |value: &str, more: &str| format!("  - {{ key: h, value: '{value}', {more} }}\n");
+    let limit = "rate_limit: { unit: hour, requests_per_unit: 5 }";
+    let named = "rate_limit: { name: nn, unit: hour, requests_per_unit: 5 }";
+    let shared = format!("share_threshold: true, {limit}");
+    let nested = format!("{limit}, descriptors: [{{ key: p, {limit} }}]");
+    let shared_nested = format!("share_threshold: true, {nested}");
+    let forgotten = |old: &[(&str, &str)], new: &[(&str, &str)]| {
+        let file = |all: &[(&str, &str)]| {
+            let all: String = all.iter().map(|(value, more)| descriptor(value, more)).collect();
+            format!("domain: d\ndescriptors:\n{all}")
+        };
+        let dir = Folder::of(&[("old.yaml", &file(old)), ("new.yaml", &file(new))]);
+        let args = ["limits", "lint", &dir.path("new.yaml"), "--against", &dir.path("old.yaml"), "--json"];
+        let report: Vec<String> = serde_json::from_value(run(&args).json()["forgotten"].clone()).expect("a list");
+        report.iter().map(|line| line.replace("domain `d`: ", "")).collect::<Vec<_>>()
+    };
+    let no_limit = |path: &str| format!("`h/v*#fixed_window0`: no limit at `{path}` continues its count");
+    let others = |path: &str| format!("`h/v*#fixed_window0`: keys of `{path}` share a count with other keys");
+    let removed = "`h/v*#fixed_window0`: `h/v*` was removed".to_owned();
+    let v = "v*";
+    for (old, new, expected) in [
+        (&[(v, limit)][..], &[(v, limit), ("v1", named)][..], vec![no_limit("h/v1")]),
+        (&[(v, limit)], &[("v1*", named), (v, limit)], vec![no_limit("h/v1*")]),
+        (&[(v, limit)], &[("*1", named), (v, limit)], vec![no_limit("h/*1")]),
+        (&[(v, limit)], &[(v, limit), ("v1", "metadata: {}")], vec![no_limit("h/v1")]),
+        (&[(v, limit)], &[("v1*", &shared), (v, limit)], vec![others("h/v1*")]),
+        (&[(v, &shared)], &[(v, &shared), ("v1", limit)], vec![others("h/v1")]),
+        (&[(v, &shared)], &[("v1*", limit), (v, &shared)], vec![others("h/v1*")]),
+        (&[(v, &shared)], &[("v1*", &shared), (v, &shared)], vec![others("h/v1*")]),
+        (&[(v, &nested)], &[(v, &shared_nested)], vec![others("h/v*"), others("h/v*/p/*").replace("v*#", "v*/p/*#")]),
+        // Keys of the old pattern are left without a limit.
+        (&[(v, limit)], &[("v1*", limit)], vec![removed]),
+        // Nothing is lost: wider patterns, names that the old file has too, and patterns that reach no key of it.
+        (&[("v1*", limit)], &[(v, limit)], vec![]),
+        (&[(v, limit)], &[(v, limit), ("v1", limit)], vec![]),
+        (&[(v, limit), ("v1", named)], &[(v, limit), ("v1", named)], vec![]),
+        (&[("v1*", named), (v, limit)], &[("v1*", named), (v, limit)], vec![]),
+        (&[(v, limit)], &[(v, limit), ("v1*", named), ("w*", named), ("w", named)], vec![]),
+        (&[(v, &shared)], &[("w*", &shared), (v, &shared)], vec![]),
+    ] {
+        let report = forgotten(old, new);
+        let is_expected = report.iter().zip(&expected).all(|(line, start)| line.starts_with(start));
+        assert!(is_expected && report.len() == expected.len(), "{old:?} {new:?}: {report:#?}");
+    }
 }
 
 #[test]

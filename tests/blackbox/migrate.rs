@@ -77,7 +77,7 @@ fn cases() -> Vec<Case> {
                 "store.url": "rediss://redis.example:6379/0",
                 "store.redis.tls.cert": "CERTS/ca.pem", "store.redis.tls.key": "CERTS/ca.key",
             }),
-            [&[], &["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"], &[]],
+            [&["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"], &[], &[]],
         ),
         case(
             "REDIS_SOCKET_TYPE=unix\nREDIS_URL=/run/redis server.sock\nREDIS_AUTH_FILE=CERTS/password\nREDIS_TLS=true",
@@ -215,6 +215,11 @@ fn cases() -> Vec<Case> {
                 "tracing.service_instance_id": "a-1",
             }),
             [&["BACKEND_TYPE"], &[], &[]],
+        ),
+        case(
+            "LIMIT_RESPONSE_HEADERS_ENABLED=true\nSHADOW_MODE=true\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=h:1",
+            json!({ "store.url": "redis://h:1/0", "envoy.headers": "ratelimit", "envoy.shadow_mode": true }),
+            [&["LIMIT_RESPONSE_HEADERS_ENABLED"], &[], &[]],
         ),
         case(
             "CONFIG_TYPE=GRPC_XDS_SOTW\nFORCE_START_WITHOUT_INITIAL_CONFIG=true\nBACKEND_TYPE=memcache",

@@ -100,8 +100,7 @@ fn duplicate_domains_are_rejected() {
     let run = refused(&dir.path(""));
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("b.yml: domain `api` is also defined in")
-            && run.err.contains("a.yaml; use one file per domain"),
+        run.err.contains("b.yml: domain `api` is also defined in") && run.err.contains("a.yaml; define it once"),
         "{}",
         run.err
     );

@@ -165,12 +165,20 @@ fn incompatible_variables_stop_the_start() {
         ("BACKEND_TYPE=memcache", "BACKEND_TYPE: memcached is not supported"),
         ("GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT is not set"),
         ("REDIS_TLS=true", "REDIS_TLS: a unix socket is not encrypted"),
+        (
+            "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=h:1\nREDIS_TLS=true\nREDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true",
+            "ratelimit:\n  REDIS_TLS_SKIP_HOSTNAME_VERIFICATION: names are always verified here; set store.redis.tls.server_name",
+        ),
         ("LOG_LEVEL=loud", "LOG_LEVEL is not a level of that service"),
         ("WEIR_CONFIG=/etc/weir/weir.yaml", "WEIR_CONFIG: no settings file is read"),
     ] {
         let run = Setup::ratelimit().variables(variables).run();
         assert!(run.code == 2 && run.err.contains(expected), "{variables}: {run:?}");
     }
+    let named = "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=h:1\nREDIS_TLS=true\nREDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true\n\
+                 WEIR_STORE__REDIS__TLS__SERVER_NAME=redis.example\nWEIR_CONFIG=/etc/weir/weir.yaml";
+    let run = Setup::ratelimit().variables(named).run();
+    assert!(run.err.contains("WEIR_CONFIG") && !run.err.contains("REDIS_TLS"), "{run:?}");
     let setup = Setup::ratelimit();
     let root = setup.path("root");
     fs::create_dir_all(root.join("config/more")).expect("a directory");

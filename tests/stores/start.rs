@@ -4,8 +4,9 @@
 use std::{fs, time::Duration};
 
 use futures_util::future::join_all;
+use weir::proto::r#override::Change;
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
-use weir_test_redis::{Options, Server, Silent, free_port};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server, Silent, free_port};
 
 use crate::{
     service::{patient, runtime},
@@ -13,6 +14,7 @@ use crate::{
         crowd::schema,
         envoy::{descriptor, should_rate_limit},
         eventually_async, finish,
+        overrides::{over, try_set},
         requests::check,
         weir,
     },
@@ -84,6 +86,33 @@ fn connections_that_are_slower_than_a_check_may_be_open_no_circuit_breaker_later
             assert!(answers.iter().all(Option::is_some), "{answers:?}");
         }
     });
+}
+
+/// A connection takes longer than a check may, and a Cluster's slot map too.
+#[test]
+fn a_ban_holds_and_counts_are_shared_from_the_first_request_on_over_a_slow_network() {
+    let (redis, cluster) = (Server::start(Options::socket()), Cluster::start(&ClusterOptions::default()));
+    for (url, scheme, server) in
+        [(redis.url(), "redis://", &redis), (cluster.url(), "redis-cluster://", &cluster.nodes[0])]
+    {
+        let first = patient(&url).policy(&schema(700)).start();
+        let banned = over(&["gcra", "banned"], Change::Ban(true));
+        runtime().block_on(try_set(&first, banned, None)).expect("it is set");
+        let wire = Wire::to(server, Duration::from_millis(400)).url().replace("redis://", scheme);
+        let setup = patient(&wire).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").policy(&schema(700));
+        let service = setup.start();
+        runtime().block_on(async {
+            let client = service.client().await;
+            let ask = async |user: &str| client.clone().check(check(&["gcra", user, "trade"])).await;
+            let answer = ask("banned").await.expect("an answer").into_inner();
+            assert_ne!(answer.ban_reason, "", "{scheme}");
+            let users: Vec<_> = (0..20).map(|user| format!("user{user}")).collect();
+            for answer in join_all(users.iter().map(|user| ask(user))).await {
+                assert!(!answer.expect("an answer").into_inner().degraded, "{scheme}");
+            }
+        });
+        assert_eq!(service.log_lines("circuit breaker open"), Vec::<String>::new(), "{scheme}");
+    }
 }
 
 /// The overrides are read before the ports are opened.

@@ -2,7 +2,7 @@
 
 use super::{
     Policy,
-    tree::{DEFAULT_ANCHOR, Domain, Found, NodeId},
+    tree::{DEFAULT_ANCHOR, Domain, Found, NodeId, common_text},
 };
 use weir_core::{
     domain::{Charge, key::domain_label},
@@ -255,12 +255,16 @@ impl Changes {
 
     fn of(&mut self, before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, new: &Policy) {
         let line = |text: String| format!("{}: `{}`: {text}", shown(&before.name), limit.name);
-        if let Some(why) = why_forgotten(before, policy_node, limit, new) {
+        let Some(after) = new.domain(&before.name) else {
+            self.forgotten.push(line("its domain was removed".to_owned()));
+            return;
+        };
+        let reached = reached(before, after, policy_node);
+        if let Some(why) = why_forgotten([before, after], policy_node, limit, &reached) {
             self.forgotten.push(line(why));
             return;
         }
-        let Some(after) = new.domain(&before.name) else { return };
-        for (_, node) in reached(before, after, &policy_node.pattern) {
+        for Reached { node, .. } in reached {
             let siblings = node.map_or(&[][..], |node| after.limits_at(node));
             let Some(heir) = siblings.iter().find(|other| other.ident() == limit.ident()) else { continue };
             if heir.written() == limit.written() && heir.name == limit.name {
@@ -276,8 +280,12 @@ impl Changes {
     }
 }
 
-fn why_forgotten(before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, new: &Policy) -> Option<String> {
-    let Some(after) = new.domain(&before.name) else { return Some("its domain was removed".to_owned()) };
+fn why_forgotten(
+    [before, after]: [&Domain; 2],
+    policy_node: &PolicyNode<'_>,
+    limit: &Limit,
+    reached: &[Reached],
+) -> Option<String> {
     let depth = policy_node.pattern.len();
     let at = |anchor: u8| depth.min(usize::from(anchor));
     if at(before.anchor) != at(after.anchor) {
@@ -286,19 +294,13 @@ fn why_forgotten(before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, n
             before.anchor, after.anchor
         ));
     }
-    let goes_on = |node: NodeId| after.limits_at(node).iter().any(|other| other.ident() == limit.ident());
-    let reached = reached(before, after, &policy_node.pattern);
-    let counted_together = |domain: &Domain, node: NodeId| {
-        domain.descriptors.as_ref().and_then(|all| all.rule(node)).is_some_and(|rule| rule.share_threshold)
+    let goes_on = |one: &&Reached| {
+        one.node.is_some_and(|node| after.limits_at(node).iter().any(|other| other.ident() == limit.ident()))
     };
-    let together = counted_together(before, policy_node.node);
-    let other_count = |(_, node): &&(String, Option<NodeId>)| {
-        node.is_some_and(|node| goes_on(node) && counted_together(after, node) != together)
-    };
-    if let Some((path, _)) = reached.iter().find(other_count) {
-        return Some(format!("share_threshold of `{path}` changes, and with it the keys that share a count"));
+    if let Some(Reached { path, .. }) = reached.iter().filter(goes_on).find(|one| one.is_shared_otherwise) {
+        return Some(format!("keys of `{path}` share a count with other keys than before (share_threshold)"));
     }
-    let (path, node) = reached.iter().find(|(_, node)| !node.is_some_and(goes_on))?;
+    let Reached { path, node, .. } = reached.iter().find(|one| !goes_on(one))?;
     if node.is_none() {
         return Some(format!("`{path}` was removed"));
     }
@@ -312,31 +314,49 @@ fn no_limit_goes_on(path: &str, limit: &Limit) -> String {
     )
 }
 
-/// Returns the nodes of `after` that keys of a pattern of `before` reach, each with its path. A `*` also matches
-/// names that only `after` has; names that `before` has are separate nodes there.
-fn reached(before: &Domain, after: &Domain, pattern: &[&str]) -> Vec<(String, Option<NodeId>)> {
-    let mut ends = vec![(String::new(), Some(0), Some(0))];
-    for segment in pattern {
+/// A node of a new domain that keys of a node of the old one reach.
+struct Reached {
+    path: String,
+    /// `None`: they reach none.
+    node: Option<NodeId>,
+    /// Whether these keys share a count (`share_threshold`) with other keys than before.
+    is_shared_otherwise: bool,
+}
+
+/// Returns the nodes of `after` that keys of a node of `before` reach. Keys of a `*` or a pattern also reach names and
+/// patterns that only `after` has; for names and earlier patterns that `before` has too, they are keys of other nodes.
+fn reached(before: &Domain, after: &Domain, policy_node: &PolicyNode<'_>) -> Vec<Reached> {
+    let shared = |domain: &Domain, node| Some(domain.descriptors.as_deref()?.rule(node)?.shared()?.to_owned());
+    let mut ends = vec![Reached { path: String::new(), node: Some(0), is_shared_otherwise: false }];
+    let mut old = 0;
+    for segment in &policy_node.pattern {
+        // A pattern matches itself, unless an earlier one matches whatever it does.
+        let Some((found, next_old)) = before.child(old, segment.as_bytes()) else { return Vec::new() };
+        let shared_before = shared(before, next_old);
         let mut next = Vec::new();
-        for (path, old, new) in ends {
-            let step = |name: &str, node: Option<NodeId>, domain: &Domain| {
-                node.and_then(|node| domain.child(node, name.as_bytes())).map(|(_, id)| id)
+        for end in ends {
+            let mut reach = |name: &str, node: Option<NodeId>| {
+                let slash = if end.path.is_empty() { "" } else { "/" };
+                let is_other = node.is_some_and(|node| shared(after, node) != shared_before);
+                let is_shared_otherwise = end.is_shared_otherwise || is_other;
+                next.push(Reached { path: format!("{}{slash}{name}", end.path), node, is_shared_otherwise });
             };
-            let known = |name: &str| {
-                old.is_some_and(|old| matches!(before.child(old, name.as_bytes()), Some((Found::Exact, _))))
+            let same = end.node.and_then(|new| after.child(new, segment.as_bytes())).map(|(_, node)| node);
+            reach(segment, same);
+            let Some(new) = end.node.filter(|_| found != Found::Exact) else { continue };
+            let is_reached = |(name, node): &(&str, NodeId)| {
+                let text = common_text(segment, name).filter(|_| Some(*node) != same);
+                let [was, is] =
+                    [(before, old), (after, new)].map(|(domain, above)| domain.child(above, text.as_deref()?));
+                was.is_some_and(|(_, was)| was == next_old) && is.is_some_and(|(_, is)| is == *node)
             };
-            let slash = if path.is_empty() { "" } else { "/" };
-            if *segment == "*" {
-                let only_new = new.into_iter().flat_map(|new| after.children(new)).filter(|(name, _)| !known(name));
-                next.extend(
-                    only_new.map(|(name, id)| (format!("{path}{slash}{name}"), step("*", old, before), Some(id))),
-                );
-            }
-            next.push((format!("{path}{slash}{segment}"), step(segment, old, before), step(segment, new, after)));
+            let mut others: Vec<_> = after.children(new).filter(is_reached).collect();
+            others.sort_unstable();
+            others.into_iter().for_each(|(name, node)| reach(name, Some(node)));
         }
-        ends = next;
+        (ends, old) = (next, next_old);
     }
-    ends.into_iter().map(|(path, _, new)| (path, new)).collect()
+    if old == policy_node.node { ends } else { Vec::new() }
 }
 
 /// Returns the name of a domain in comparisons. Unlike its label in metrics, it differs from the

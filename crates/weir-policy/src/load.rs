@@ -207,8 +207,7 @@ impl Domains {
             let name = &domain.name;
             let hint =
                 if is_descriptor_file && other.descriptors.is_some() { " (or set envoy.merge_domains)" } else { "" };
-            let message =
-                format!("domain `{name}` is also defined in {}; use one file per domain{hint}", before.display());
+            let message = format!("domain `{name}` is also defined in {}; define it once{hint}", before.display());
             return Err(Problems::of_file(&path, message));
         }
         if let Some(descriptors) = &mut domain.descriptors {

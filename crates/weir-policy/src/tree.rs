@@ -6,7 +6,7 @@ mod pattern;
 use std::{collections::HashMap, ops::Range};
 
 use super::descriptors::Descriptors;
-pub(crate) use pattern::Pattern;
+pub(crate) use pattern::{Pattern, common_text};
 use weir_core::{
     algorithm::ParamError,
     domain::{Charge, Key, OnStoreFailure, key::MAX_PLAIN_BYTES},

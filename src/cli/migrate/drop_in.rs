@@ -29,7 +29,8 @@ pub(crate) fn serve_drop_in() -> CommandResult {
     let hangups = EarlyHangups::listen()?;
     let environment = Environment::of_process(variables());
     let translation = translate::translate(&environment).map_err(Failure)?;
-    let mut obstacles: Vec<_> = translation.required().map(str::to_owned).collect();
+    let has_variable = |key: &str| env::var_os(variable(key)).is_some_and(|value| !value.is_empty());
+    let mut obstacles: Vec<_> = translation.required(has_variable).map(str::to_owned).collect();
     if env::var_os(FILE_VARIABLE).is_some_and(|file| !file.is_empty()) {
         obstacles.push(format!("{FILE_VARIABLE}: no settings file is read; name settings by WEIR_… variables"));
     }

@@ -42,7 +42,8 @@ impl Environment {
         let mut environment = Self::default();
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines: Vec<_> = text.lines().map(str::trim).enumerate().filter(|(_, line)| is_significant(line)).collect();
-        if lines.iter().any(|(_, line)| assignment(line).is_some()) {
+        // YAML may have lines that look like an assignment, such as of a shell script.
+        if lines.first().is_some_and(|(_, line)| assignment(line).is_some()) {
             for (number, line) in lines {
                 let Some((name, value)) = assignment(line) else {
                     return Err(format!("line {}: not NAME=value", number + 1));
@@ -272,6 +273,14 @@ mod tests {
             assert_eq!(environment.text("REDIS_AUTH"), None);
         }
         assert!(Environment::of_text(pod).unwrap().is_external("REDIS_AUTH"));
+    }
+
+    #[test]
+    fn lines_of_a_script_in_yaml_are_not_variables() {
+        let pod = "spec:\n  containers:\n    - args:\n        - |\n          export GOMAXPROCS=2\n          MODE=x\n      \
+                   env: [{ name: REDIS_URL, value: 'h:1' }]\n";
+        let environment = Environment::of_text(pod).unwrap();
+        assert_eq!(environment.names().collect::<Vec<_>>(), ["REDIS_URL"]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) fn store(environment: &Environment, translation: &mut Translation) ->
     near_cache(environment, translation)?;
     login(environment, in_url, translation);
     if tls {
-        certificates(environment, translation);
+        certificates(environment, translation)?;
     }
     behaviour(environment, translation)
 }
@@ -135,7 +135,8 @@ fn encryption(environment: &Environment, url: &mut RedisUrl, translation: &mut T
     Ok(true)
 }
 
-fn certificates(environment: &Environment, translation: &mut Translation) {
+fn certificates(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
+    const SKIPS_NAMES: &str = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION";
     const PAIR: [&str; 2] = ["REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY"];
     if let Some(path) = environment.text("REDIS_TLS_CACERT") {
         let remark = "instead of whom the system trusts, not beside it.";
@@ -146,6 +147,13 @@ fn certificates(environment: &Environment, translation: &mut Translation) {
         [None, None] => {}
         _ => translation.require(format!("{} and {}: both are set or none", PAIR[0], PAIR[1])),
     }
+    if environment.is_on(SKIPS_NAMES)? {
+        let key = "store.redis.tls.server_name";
+        let step =
+            format!("{SKIPS_NAMES}: names are always verified here; set {key} to the name in the servers' certificate");
+        translation.require_setting(key, step);
+    }
+    Ok(())
 }
 
 /// Translates user and password; the password is never printed.

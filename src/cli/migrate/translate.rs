@@ -143,12 +143,18 @@ fn address(environment: &Environment, [host, port]: [&str; 2], default: u16) -> 
 fn envoy(environment: &Environment, translation: &mut Translation) -> Result<(), String> {
     const STOP: &str = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT";
     const HEADERS: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
+    const SHADOW: &str = "SHADOW_MODE";
     if environment.is_on(HEADERS)? {
         translation.set("envoy.headers", "ratelimit", from(environment, &[HEADERS]));
     }
     translation.copy(environment, &["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"]);
-    translation
-        .switch(environment, &["RESPONSE_DYNAMIC_METADATA", "SHADOW_MODE", "QUOTA_MODE", "MERGE_DOMAIN_CONFIG"])?;
+    translation.switch(environment, &["RESPONSE_DYNAMIC_METADATA", SHADOW, "QUOTA_MODE", "MERGE_DOMAIN_CONFIG"])?;
+    if environment.is_on(HEADERS)? && environment.is_on(SHADOW)? {
+        translation.advise(format!(
+            "{HEADERS}: with {SHADOW} beside a service that decides, responses have each header twice; turn it off (envoy.headers) \
+             until the switch"
+        ));
+    }
     if environment.is_on(STOP)? {
         translation.set("envoy.charge", "over_limit_only", from(environment, &[STOP]));
     }

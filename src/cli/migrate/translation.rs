@@ -33,6 +33,8 @@ struct Step {
 enum StepKind {
     /// Without it, this service would behave differently from envoyproxy/ratelimit.
     Required,
+    /// Like [`Self::Required`], unless this setting is set.
+    RequiredSetting(&'static str),
     /// Optional: the behaviour is the same without it.
     Advice,
     /// A secret, which is not printed.
@@ -88,6 +90,11 @@ impl Translation {
         self.to_do.push(Step { text: step.into(), kind: StepKind::Required });
     }
 
+    /// Like [`Self::require`], for a step that sets this setting, which no variable of envoyproxy/ratelimit has.
+    pub(super) fn require_setting(&mut self, key: &'static str, step: impl Into<String>) {
+        self.to_do.push(Step { text: step.into(), kind: StepKind::RequiredSetting(key) });
+    }
+
     /// Returns an address without a user and password, which would be printed; if it has any, a step says so.
     pub(super) fn without_login(&mut self, name: &str, address: &str) -> String {
         let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
@@ -121,18 +128,23 @@ impl Translation {
         ]
     }
 
-    /// Returns the steps without which this service would behave differently from envoyproxy/ratelimit.
-    pub(super) fn required(&self) -> impl Iterator<Item = &str> {
-        self.steps(StepKind::Required)
+    /// Returns the steps without which this service would behave differently from envoyproxy/ratelimit, if only the
+    /// settings for which `is_set` is true are set in addition.
+    pub(super) fn required(&self, is_set: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
+        self.steps(move |kind| match kind {
+            StepKind::Required => true,
+            StepKind::RequiredSetting(key) => !is_set(key),
+            StepKind::Advice | StepKind::Secret => false,
+        })
     }
 
     /// Returns the optional steps.
     pub(super) fn advice(&self) -> impl Iterator<Item = &str> {
-        self.steps(StepKind::Advice)
+        self.steps(|kind| kind == StepKind::Advice)
     }
 
-    fn steps(&self, kind: StepKind) -> impl Iterator<Item = &str> {
-        self.to_do.iter().filter(move |step| step.kind == kind).map(|step| step.text.as_str())
+    fn steps(&self, is_wanted: impl Fn(StepKind) -> bool) -> impl Iterator<Item = &str> {
+        self.to_do.iter().filter(move |step| is_wanted(step.kind)).map(|step| step.text.as_str())
     }
 
     /// Returns all settings, including those that are not printed.
@@ -250,7 +262,7 @@ mod tests {
         ] {
             let mut translation = Translation::default();
             assert_eq!(translation.without_login("X", address), expected);
-            assert_eq!(translation.required().count(), steps, "{address}");
+            assert_eq!(translation.required(|_| false).count(), steps, "{address}");
         }
     }
 

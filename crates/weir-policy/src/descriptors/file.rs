@@ -121,7 +121,7 @@ impl Reader {
     fn head(&mut self, document: &Node, first: bool) {
         let entries = self.map(document, "a file of descriptors", FILE_KEYS).unwrap_or_default();
         match domain_of(document) {
-            None | Some("") => self.problem(document.mark, "domain", "a file of descriptors names its domain"),
+            None | Some("") => self.problem(document.mark, "domain", "descriptors need their domain's name"),
             Some(name) if name.len() > MAX_SEGMENT_BYTES => {
                 self.problem(
                     document.mark,

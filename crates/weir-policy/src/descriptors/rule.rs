@@ -115,7 +115,7 @@ impl Descriptors {
 
 impl Rule {
     /// Returns the pattern that replaces the value in the key (`share_threshold`).
-    pub(super) fn shared(&self) -> Option<&str> {
+    pub(crate) fn shared(&self) -> Option<&str> {
         match &self.value {
             ValuePattern::Pattern(pattern) if self.share_threshold => Some(pattern),
             _ => None,

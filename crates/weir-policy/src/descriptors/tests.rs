@@ -54,8 +54,8 @@ fn errors_have_the_line_number() {
         ("domain: d\ndescriptors:\n  - key".to_owned(), "3: a descriptor must be a map"),
         ("domain: d\ndescriptors:\n  - [key]".to_owned(), "3: a descriptor must be a map"),
         ("domain: d\ndescriptors: { key: k }".to_owned(), "2: descriptors must be a list of maps, not a map"),
-        ("descriptors:\n  - key: k".to_owned(), "1: a file of descriptors names its domain"),
-        ("domain: ''\ndescriptors:\n  - key: k".to_owned(), "1: a file of descriptors names its domain"),
+        ("descriptors:\n  - key: k".to_owned(), "1: descriptors need their domain's name"),
+        ("domain: ''\ndescriptors:\n  - key: k".to_owned(), "1: descriptors need their domain's name"),
         ("domain: d\ndescriptors:\n  - value: v".to_owned(), "3: a descriptor needs a key that is not empty"),
         ("domain: d\ndescriptors:\n  - key: ''".to_owned(), "3: a descriptor needs a key that is not empty"),
         ("domain: d\ndescriptors:\n  - key: k\n  - key: k".to_owned(), "4: duplicate descriptor `k without a value`"),
@@ -253,7 +253,7 @@ fn a_file_with_only_a_domain_is_one_of_descriptors() {
         assert!(read == (is_one, Charge::Independent, OnStoreFailure::Error) || !is_one && !read.0, "{text}: {read:?}");
     }
     assert!(
-        load::parse("domain: ''", &rules).unwrap_err().to_string().contains("a file of descriptors names its domain")
+        load::parse("domain: ''", &rules).unwrap_err().to_string().contains("descriptors need their domain's name")
     );
 }
 
@@ -381,7 +381,7 @@ fn files_of_one_domain_are_merged_when_enabled() {
     assert!(merged().unwrap_err().contains("b.yaml:1:1: the files of one domain must have the same charge"));
     write("b.yaml", "domain: d\nschema: {}");
     let error = merged().unwrap_err();
-    assert!(error.contains("one file per domain") && !error.contains("merge_domains"), "{error}");
+    assert!(error.contains("; define it once") && !error.contains("merge_domains"), "{error}");
 }
 
 #[test]

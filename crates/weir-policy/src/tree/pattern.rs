@@ -24,6 +24,38 @@ impl Pattern {
     }
 }
 
+/// Returns a text that both patterns match, with a `*` where both match any text. A name without `*` matches only itself.
+pub(crate) fn common_text(one: &str, other: &str) -> Option<Vec<u8>> {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let at = |i: usize, j: usize| (one.get(i).copied(), other.get(j).copied());
+    // Whether the parts from these positions on have a common text; false beyond the ends.
+    let mut meet = vec![vec![false; other.len() + 2]; one.len() + 2];
+    for (i, j) in (0..=one.len()).rev().flat_map(|i| (0..=other.len()).rev().map(move |j| (i, j))) {
+        meet[i][j] = match at(i, j) {
+            (None, None) => true,
+            (Some(b'*'), _) | (_, Some(b'*')) => meet[i + 1][j] || meet[i][j + 1],
+            (one, other) => one == other && meet[i + 1][j + 1],
+        };
+    }
+    if !meet[0][0] {
+        return None;
+    }
+    let (mut text, mut i, mut j) = (Vec::new(), 0, 0);
+    loop {
+        let (taken, next) = match at(i, j) {
+            (None, None) => return Some(text),
+            // A `*` matches as much of the other pattern as possible.
+            (Some(b'*'), taken) if meet[i][j + 1] => (taken, (i, j + 1)),
+            (taken, Some(b'*')) if meet[i + 1][j] => (taken, (i + 1, j)),
+            (Some(b'*'), _) => (None, (i + 1, j)),
+            (_, Some(b'*')) => (None, (i, j + 1)),
+            (taken, _) => (taken, (i + 1, j + 1)),
+        };
+        text.extend(taken);
+        (i, j) = next;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +71,31 @@ mod tests {
             let pattern = Pattern::new(pattern);
             assert!(fits.iter().all(|segment| pattern.matches(segment.as_bytes())), "{pattern:?}");
             assert!(!fails.iter().any(|segment| pattern.matches(segment.as_bytes())), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn the_common_text_is_matched_by_both_patterns() {
+        for (one, other, expected) in [
+            ("*", "v*", Some("v*")),
+            ("v*", "v1", Some("v1")),
+            ("v*", "v1*", Some("v1*")),
+            ("v*", "v*", Some("v*")),
+            ("a*", "*b", Some("a*b")),
+            ("ab*", "*bc", Some("ab*bc")),
+            ("*a*", "*b*", Some("*b*a*")),
+            ("a*a", "a", None),
+            ("a*", "b*", None),
+            ("a", "b", None),
+            ("", "*", Some("")),
+        ] {
+            for (one, other) in [(one, other), (other, one)] {
+                let text = common_text(one, other);
+                assert_eq!(text.is_some(), expected.is_some(), "{one} {other}");
+                let Some(text) = text else { continue };
+                assert!([one, other].iter().all(|pattern| Pattern::new(pattern).matches(&text)), "{one} {other}");
+                assert_eq!(text.len(), expected.unwrap_or_default().len(), "{one} {other}: {text:?}");
+            }
         }
     }
 }

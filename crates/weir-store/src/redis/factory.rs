@@ -102,6 +102,11 @@ impl NodeFactory {
         self.settings.command_timeout.duration()
     }
 
+    /// Returns the timeout of a connection attempt.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.settings.connect_timeout.duration()
+    }
+
     /// Requests `CLUSTER SLOTS` from a node of a Cluster.
     ///
     /// # Errors

@@ -182,39 +182,39 @@ async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
         context.successes.fetch_add(u64::from(connection.is_ok()), Ordering::Relaxed);
         connection
     });
-    match timeout(context.command_timeout, &mut connecting).await {
-        Ok(Ok(connection)) => return Some(connection),
-        Ok(Err(failure)) => {
-            // No check waits for a server that was never reached.
-            if context.successes.load(Ordering::Relaxed) == 0 {
-                context.breaker.trip(&failure)
+    let connected = match timeout(context.command_timeout, &mut connecting).await {
+        Ok(connected) => connected,
+        Err(_) => {
+            // The connection may take longer than a check's timeout. Meanwhile checks fail without waiting for it.
+            let late = if before > 0 && context.successes.load(Ordering::Relaxed) == before {
+                let late = Failure::Connect("not within store.redis.command_timeout".into());
+                context.breaker.trip(&late);
+                late
             } else {
-                context.breaker.failed(&failure)
+                // Nothing is known against the server, so the breaker must not refuse what can wait longer than a
+                // check: either it answers on other connections, or this is the first one.
+                Failure::Late
+            };
+            loop {
+                queue.fail(&late);
+                tokio::select! {
+                    biased;
+                    connected = &mut connecting => break connected,
+                    () = queue.wait() => {}
+                }
             }
-            queue.fail(&failure);
-            return None;
         }
-        Err(_) => {}
-    }
-    // The connection may take longer than a check's timeout. Meanwhile checks fail without waiting for it.
-    let late = if context.successes.load(Ordering::Relaxed) == before {
-        let late = Failure::Connect("not within store.redis.command_timeout".into());
-        context.breaker.trip(&late);
-        late
-    } else {
-        // The server answers on other connections: only the keys of this queue lack one.
-        Failure::Late
     };
-    loop {
-        queue.fail(&late);
-        tokio::select! {
-            biased;
-            connection = &mut connecting => {
-                return connection.inspect_err(|failure| context.breaker.failed(failure)).ok();
-            }
-            () = queue.wait() => {}
+    let failed = |failure: &Failure| {
+        // No check waits for a server that was never reached.
+        if context.successes.load(Ordering::Relaxed) == 0 {
+            context.breaker.trip(failure)
+        } else {
+            context.breaker.failed(failure)
         }
-    }
+        queue.fail(failure);
+    };
+    connected.inspect_err(failed).ok()
 }
 
 /// Whether a rejection says nothing against the server and the connection.

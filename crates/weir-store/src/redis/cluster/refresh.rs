@@ -92,14 +92,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 impl Shared {
     /// Refreshes the map, and opens the topology's circuit breaker after consecutive failures, or when the refresh
-    /// takes longer than a check's timeout.
+    /// takes longer than a check's timeout; before the first map, than a command with a new connection may.
     async fn refresh_and_report(&self) -> Result<(), Failure> {
         let mut refresh = pin!(self.refresh());
-        let refreshed = match timeout(self.factory.command_timeout(), &mut refresh).await {
+        let is_first = self.map.load().covered() == 0;
+        let connect_timeout = if is_first { self.factory.connect_timeout() } else { Duration::ZERO };
+        let refreshed = match timeout(self.factory.command_timeout() + connect_timeout, &mut refresh).await {
             Ok(refreshed) => refreshed,
             Err(_) => {
-                self.topology
-                    .trip(&Failure::Connect("no node sent the slot map within store.redis.command_timeout".into()));
+                self.topology.trip(&Failure::Connect("no node sent the slot map in time".into()));
                 refresh.await
             }
         };
