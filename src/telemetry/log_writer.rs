@@ -47,7 +47,7 @@ pub(super) fn end_with(line: &str) {
         let _ = QueuedLine.write(format!("{line}\n").as_bytes());
         flush();
     } else {
-        let _ = writeln!(io::stderr(), "{line}");
+        let _ = writeln!(io::stderr(), "{}", escape_controls(line));
     }
 }
 

@@ -146,7 +146,7 @@ mod tests {
                 .unwrap_err();
             let begun = Instant::now();
             end_with("weir: the last line");
-            assert!(begun.elapsed() < Duration::from_millis(1_900));
+            assert!(begun.elapsed() < Duration::from_secs(30));
             process::exit(0);
         }
         let child = || {

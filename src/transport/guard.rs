@@ -121,10 +121,12 @@ impl<R: Routes> Guarded<R> {
                 _ => {}
             },
         }
+        // Before: a connection without requests in flight may be evicted.
+        let in_flight = self.connected.begin();
         if access != Access::Public && (self.identity.is_some() || self.unauthenticated.keeps_connections) {
             self.connected.authenticate();
         }
-        Ok(self.connected.begin())
+        Ok(in_flight)
     }
 
     /// Admits a call that requires this role while authentication is disabled.

@@ -79,9 +79,9 @@ impl ConnectionCalls {
 }
 
 impl<B> RequestBody<B> {
-    /// Expects nothing from here on but the end: the content is discarded.
+    /// Expects nothing from here on but the end: the content is discarded, and the received bytes no longer count.
     pub fn discarded(self) -> Self {
-        Self { expected: Expected::Discarded, ..self }
+        Self { expected: Expected::Discarded, wait: None, has_yielded: false, ..self }
     }
 
     /// Whether any data has arrived or was waited for.

@@ -340,12 +340,16 @@ fn a_changed_anchor_forgets_counts_below_the_lower_anchor() {
     let [api, other] = ["api", "other"].map(|name| format!("domain: {name}\nanchor: 32\nschema: {{}}"));
     let of_policy =
         "default domain: `a/b#gcra0`: anchor changes from 2 to 1, so its count is kept elsewhere".to_owned();
+    let of_policy_alone = of_policy.clone();
     for (old, new, lost) in [
         (&two, &one, &[of_policy, of_requests("default domain", 1, 2, 1)][..]),
         (&two, &three, &[of_requests("default domain", 2, 2, 3)]),
         (&api, &other, &[of_requests("domain `api`", 2, 32, 2), of_requests("domain `other`", 2, 2, 32)]),
         (&api, &api.replace("32", "2"), &[of_requests("domain `api`", 2, 32, 2)]),
         (&api.replace("32", "2"), &two, &[]),
+        // No requests have limits there, before or after.
+        (&two, &format!("limit_spec: deny\n{one}"), &[of_policy_alone]),
+        (&format!("{api}\nlimit_spec: deny"), &two, &[]),
     ] {
         let dir = Folder::of(&[("old.yaml", old), ("new.yaml", new)]);
         let report = run(&["limits", "lint", &dir.path("new.yaml"), "--against", &dir.path("old.yaml"), "--json"]);

@@ -238,7 +238,7 @@ impl Changes {
         for name in old.domains().chain(new.domains()).map(|domain| &domain.name) {
             let anchor = |policy: &Policy| policy.domain(name).map_or(DEFAULT_ANCHOR, |domain| domain.anchor);
             let (from, to) = (anchor(old), anchor(new));
-            if from != to {
+            if from != to && [old, new].iter().all(|policy| policy.allows_spec(policy.domain(name))) {
                 changes.forgotten.push(format!(
                     "{}: limits in requests (`limit_spec`) deeper than {}: anchor changes from {from} to {to}, so their counts are kept elsewhere",
                     shown(name),

@@ -42,7 +42,9 @@ pub struct InFlight(Arc<Activity>);
 impl Activity {
     /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
     pub(crate) fn new(is_timed: bool) -> Self {
-        let (is_authenticated, in_flight, was_used, idle_since) = Default::default();
+        let (is_authenticated, in_flight, idle_since) = Default::default();
+        // Its first request is on its way.
+        let was_used = AtomicBool::new(true);
         Self { begun: Instant::now(), is_authenticated, in_flight, was_used, is_timed, idle_since }
     }
 

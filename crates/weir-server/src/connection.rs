@@ -232,6 +232,10 @@ impl<R: Serve> Connection<R> {
                 () = drain.begun(), if why != CloseReason::Drain => why = CloseReason::Drain,
                 () = drain.force_closing() => {}
                 () = revoked.as_mut() => why = CloseReason::Revoked,
+                () = lifetime.requests().evicted() => {
+                    why = CloseReason::Evicted;
+                    count(why, &metrics);
+                }
                 why = abuse.as_mut() => {
                     count(why, &metrics);
                     return Ok(());
@@ -245,6 +249,17 @@ impl<R: Serve> Connection<R> {
             }
         }
         connection.as_mut().graceful_shutdown();
+        let closed = async {
+            tokio::select! {
+                biased;
+                // In its grace period it still has its slot.
+                () = lifetime.requests().evicted(), if why != CloseReason::Evicted => {
+                    count(CloseReason::Evicted, &metrics);
+                    force_close(CloseReason::Evicted, grace, &drain, &close, &lifetime).await;
+                }
+                () = force_close(why, grace, &drain, &close, &lifetime) => {}
+            }
+        };
         tokio::select! {
             biased;
             result = connection.as_mut() => result,
@@ -252,7 +267,7 @@ impl<R: Serve> Connection<R> {
                 count(why, &metrics);
                 Ok(())
             }
-            () = force_close(why, grace, &drain, &close, &lifetime) => Ok(()),
+            () = closed => Ok(()),
             () = after_grace(revoked), if why != CloseReason::Revoked => Ok(()),
         }
     }

@@ -205,6 +205,9 @@ mod tests {
         let slots = ConnectionSlots::new(3, Gauge::noop());
         slots.ending.store(max_open(3) - 4, Ordering::Relaxed);
         let [busy, used, silent] = [(); 3].map(|()| take_authenticated(&slots).unwrap());
+        for (_, activity) in [&busy, &used, &silent] {
+            activity.take_use();
+        }
         let in_flight = busy.1.begin();
         drop(used.1.begin());
         let new = take_authenticated(&slots).unwrap();

@@ -9,6 +9,8 @@ use crate::domain::{Micros, time::DAY};
 pub const MAX_COUNT: u64 = 1 << 32;
 /// Longest period of any limit.
 pub const MAX_PERIOD: Micros = 366 * DAY;
+/// Maximum time for which a state counts units for larger limits than the one that settles them.
+pub(crate) const MAX_KEPT_FOR_OTHERS: Micros = 31 * DAY;
 /// Longest time that a whole limit may span, so that a moment plus it stays exact in a double.
 pub(crate) const MAX_DEPTH: Micros = 1 << 50;
 /// Bound on units times the denominator of the rate, for the same reason.

@@ -1,7 +1,8 @@
 -- The theoretical arrival time, as in tat.rs and meter.rs. A meter is {most, whole, part, den, depth micros, depth num,
 -- maker, furthest micros, furthest num}. A state is {micros, num, maker}, or that and {whole, part, den, furthest micros,
 -- furthest num} (all 0: unknown) and {until} of each of several limits, the one that wrote it
--- first. The lower 32 bits of a maker, less one, identify the limit; a maker of 1 is no limit, but HELD in tat.rs.
+-- first. The lower 32 bits of a maker, less one, identify the limit; a maker of 2^32 + 1 is no limit, but HELD
+-- in tat.rs.
 
 -- Returns the limit's arrival time in a state, and whether it was clamped.
 local function tat_read(s, now, maker, fi, fn, den)
@@ -50,7 +51,7 @@ local function tat_write(s, own, charged, now, fi, fn, whole, part, den, held)
       own[length + 9] = kept
       if charged > 0 and own[length + 6] ~= 0 then tat_charged(own, length + 1, charged, now) end
       furthest = math.max(furthest, span_ceil(own[length + 1], own[length + 2]))
-      if own[length + 3] == 1 then before = length + 1 end
+      if own[length + 3] == 4294967297 then before = length + 1 end
       length = length + 9
     end
   end
@@ -59,7 +60,7 @@ local function tat_write(s, own, charged, now, fi, fn, whole, part, den, held)
       for _ = 1, 9 do table.remove(own, before) end
       length = length - 9
     end
-    local numbers = {held, 0, 1, whole, part, den, 31622400000000, 0, held + 3600000000}
+    local numbers = {held, 0, 4294967297, whole, part, den, 2678400000000, 0, held + 3600000000}
     for place = 1, 9 do own[length + place] = numbers[place] end
     length = length + 9
   end
@@ -88,7 +89,7 @@ local function tat_held(s, ti, tn, units, now, maker, whole, part, den)
     if is_uncharged and span_less(ti, tn, ends, 0) then ti, tn = ends, 0 end
   end
   local si, sn = span_of(min(units, 4294967296), whole, part, den)
-  return min(span_ceil(span_add(ti, tn, si, sn, den)), now + 31622400000000)
+  return min(span_ceil(span_add(ti, tn, si, sn, den)), now + 2678400000000)
 end
 
 -- Returns until when a state matters to limits other than the one that wrote it; nil: not.
@@ -190,5 +191,5 @@ local function tat_charge(p, s, now, units, held)
   local own, before = {ni, nn, maker}, beside and s or {}
   local kept = tat_held(before, ti, tn, held, now, maker, p[2], p[3], den)
   if not beside and (not kept or kept <= span_ceil(ni, nn)) then return own end
-  return tat_write(before, own, units, now, p[8], p[9], p[2], p[3], den, kept)
+  return tat_write(before, own, min(units, 4294967296), now, p[8], p[9], p[2], p[3], den, kept)
 end

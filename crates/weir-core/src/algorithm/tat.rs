@@ -4,7 +4,7 @@
 
 use super::{
     Spent,
-    params::{MAX_COUNT, MAX_PERIOD},
+    params::{MAX_COUNT, MAX_KEPT_FOR_OTHERS},
     span::{Rate, Span},
     state::{EncodedState, MAX_WHOLE, moment, whole},
 };
@@ -18,8 +18,8 @@ const MAX_OTHERS: usize = 3;
 const KEPT_PASSED: Micros = 3_600 * SECOND;
 
 /// The signature of an arrival time for limits whose own ones do not count units that they have admitted: units that were
-/// held, and more than the limit that settles them can count.
-const HELD: u64 = 0;
+/// held, and more than the limit that settles them can count. Above every numerator, like all signatures.
+const HELD: u64 = 1 << 32;
 
 /// The theoretical arrival times of a key, for the limit that wrote the state and others that wrote
 /// it before. So limits that are applied together, as during a rollout, each admit no more than
@@ -45,7 +45,7 @@ struct Arrival {
     /// request.
     maker: u64,
     /// Its rate and its furthest, by which others charge it; `None` if it has not written the state since there are
-    /// others. Those of [`HELD`]: the rate of the limit that settled the units, and the longest period.
+    /// others. Those of [`HELD`]: the rate of the limit that settled the units, and [`MAX_KEPT_FOR_OTHERS`].
     terms: Option<(Rate, Span)>,
     /// Until when it is kept with others, regardless of their charges: an hour after its own units
     /// have refilled.
@@ -278,8 +278,8 @@ impl Reach {
         }
         let uncharged = before.iter().filter(|other| other.terms.is_none() && !other.is_of(self.maker));
         let furthest = uncharged.map(|other| Span::whole(other.ceil())).fold(at.max(Span::whole(now)), Span::max);
-        let micros = rate.add(furthest, rate.span(units.min(MAX_COUNT))).ceil().min(now + MAX_PERIOD);
-        let terms = Some((rate, Span::whole(MAX_PERIOD)));
+        let micros = rate.add(furthest, rate.span(units.min(MAX_COUNT))).ceil().min(now + MAX_KEPT_FOR_OTHERS);
+        let terms = Some((rate, Span::whole(MAX_KEPT_FOR_OTHERS)));
         Some(Arrival { micros, num: 0, maker: HELD, terms, until: micros + KEPT_PASSED })
     }
 

@@ -16,6 +16,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_rustls::TlsConnector;
+use weir_settings::Time;
 use weir_telemetry::Registry;
 
 use super::*;
@@ -80,7 +81,7 @@ impl Serve for Reader {
 }
 
 /// Makes a connection with TLS and one of these slots, and the certificate of its port.
-fn connection(slots: &Arc<ConnectionSlots>, drain: &Drain) -> (Connection<Reader>, RootCertStore) {
+fn connection(slots: &Arc<ConnectionSlots>, drain: &Drain, traffic: Traffic) -> (Connection<Reader>, RootCertStore) {
     let registry = Registry::default();
     let (key, params) = (KeyPair::generate().unwrap(), CertificateParams::new(["weir".to_owned()]).unwrap());
     let certificate = params.self_signed(&key).unwrap();
@@ -94,8 +95,7 @@ fn connection(slots: &Arc<ConnectionSlots>, drain: &Drain) -> (Connection<Reader
     let files = TlsFiles::read(&settings, &[b"http/1.1"], None).unwrap();
     let tls = Arc::new(Tls::new(&settings, files, TlsMetrics::new(&registry, "test")));
     let handshake = tls.slot().unwrap();
-    let (metrics, activity) = (Arc::new(ListenerMetrics::new(&registry, "test")), Arc::new(Activity::new(false)));
-    let traffic = Traffic::default();
+    let (metrics, activity) = (Arc::new(ListenerMetrics::new(&registry, "test")), Arc::new(Activity::new(true)));
     let slot = slots.take(Arc::clone(&activity)).unwrap();
     let made = Connection {
         service: Arc::new(Reader(Connected::new(drain.clone()))),
@@ -117,7 +117,8 @@ fn connection(slots: &Arc<ConnectionSlots>, drain: &Drain) -> (Connection<Reader
 #[tokio::test]
 async fn turns_count_the_bytes_on_the_wire_also_under_tls() {
     const BODY_BYTES: usize = 30_000;
-    let (connection, trusted) = connection(&ConnectionSlots::new(1, Gauge::noop()), &Drain::default());
+    let (connection, trusted) =
+        connection(&ConnectionSlots::new(1, Gauge::noop()), &Drain::default(), Traffic::default());
     let (server, client) = duplex(4 << 20);
     let read = Arc::new(AtomicU64::new(0));
     tokio::spawn(connection.encrypted(Counted(server, Arc::clone(&read)), "127.0.0.1:1".parse().unwrap()));
@@ -152,8 +153,13 @@ async fn turns_count_the_bytes_on_the_wire_also_under_tls() {
 }
 
 /// Serves a connection with one request for `path`, whose body never comes. Returns when it ends, and the client.
-async fn unfinished(slots: &Arc<ConnectionSlots>, drain: &Drain, path: &str) -> (JoinHandle<Instant>, DuplexStream) {
-    let (connection, _) = connection(slots, drain);
+async fn unfinished(
+    slots: &Arc<ConnectionSlots>,
+    drain: &Drain,
+    path: &str,
+    traffic: Traffic,
+) -> (JoinHandle<Instant>, DuplexStream) {
+    let (connection, _) = connection(slots, drain, traffic);
     let (server, mut client) = duplex(1 << 10);
     let served = drain.track(connection.plain(server, None));
     let end = tokio::spawn(async move {
@@ -173,7 +179,7 @@ async fn the_drain_waits_for_clients_that_have_authenticated_and_briefly_for_oth
     const TIMEOUT: Duration = Duration::from_secs(60);
     for (path, expected) in [("/", FIRST_CALL_TIMEOUT), (AUTHENTICATED, TIMEOUT)] {
         let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
-        let (end, _client) = unfinished(&slots, &drain, path).await;
+        let (end, _client) = unfinished(&slots, &drain, path, Traffic::default()).await;
         let begun = Instant::now();
         assert_eq!(drain.finish(TIMEOUT).await, expected < TIMEOUT);
         assert_eq!((end.await.unwrap() - begun).as_millis(), expected.as_millis(), "{path}");
@@ -184,13 +190,28 @@ async fn the_drain_waits_for_clients_that_have_authenticated_and_briefly_for_oth
 async fn evicted_connections_end_soon_and_immediately_where_many_do() {
     let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
     let new = || slots.take(Arc::new(Activity::new(false))).unwrap();
-    let (end, _client) = unfinished(&slots, &drain, "/").await;
+    let (end, _client) = unfinished(&slots, &drain, "/", Traffic::default()).await;
     let evicted = Instant::now();
     let mut open = vec![new()];
     assert_eq!((end.await.unwrap() - evicted).as_millis(), 100);
     open.extend((0..40).map(|_| new()));
-    let (end, _client) = unfinished(&slots, &drain, "/").await;
+    let (end, _client) = unfinished(&slots, &drain, "/", Traffic::default()).await;
     let evicted = Instant::now();
     open.push(new());
     assert_eq!(end.await.unwrap(), evicted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_evicted_in_their_grace_period_too() {
+    let old = Traffic { max_connection_age: Time::seconds(10), ..Traffic::default() };
+    let idle = Traffic { idle_timeout: Time::seconds(10), ..Traffic::default() };
+    for traffic in [old, idle] {
+        let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
+        let (end, _client) = unfinished(&slots, &drain, "/", traffic).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(!end.is_finished(), "a grace period of 30 s");
+        let evicted = Instant::now();
+        let _new = slots.take(Arc::new(Activity::new(false))).unwrap();
+        assert_eq!((end.await.unwrap() - evicted).as_millis(), 100);
+    }
 }

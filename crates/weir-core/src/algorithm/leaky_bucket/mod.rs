@@ -7,7 +7,7 @@ use super::{
     Algorithm, Bounds, EncodedState, HoldAccuracy, ParamError, Spent, checked,
     fields::{FieldSet as _, fields},
     kinds::{Kind as _, Period, Units},
-    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
+    params::{MAX_COUNT, MAX_DEPTH, MAX_KEPT_FOR_OTHERS},
     state::{moment, whole},
 };
 use crate::domain::{Decision, Micros, StepInput, time::SECOND};
@@ -157,7 +157,8 @@ impl Algorithm for LeakyBucket {
         let ticks = state.counter.div_ceil(self.fields.drip_size) as Micros;
         let is_clamped = state.counter > self.fullest;
         // A larger limit may have had a larger `drip_size`: then the units drip much earlier than at this one.
-        is_clamped.then(|| state.ticked_at.saturating_add(ticks.saturating_mul(self.fields.drip_rate).min(MAX_PERIOD)))
+        let drips = ticks.saturating_mul(self.fields.drip_rate).min(MAX_KEPT_FOR_OTHERS);
+        is_clamped.then(|| state.ticked_at.saturating_add(drips))
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {

@@ -8,7 +8,7 @@ use super::{
     trace::{Events, examples, replay},
 };
 use crate::{
-    algorithm::{HoldAccuracy, Params, Spent, State, params::MAX_PERIOD},
+    algorithm::{HoldAccuracy, Params, Spent, State, params::MAX_KEPT_FOR_OTHERS},
     domain::{Micros, StepInput},
     testing::{Random, cases, parse},
 };
@@ -26,6 +26,23 @@ fn rust_and_lua_agree_on_charges() {
             for held in [0, units, random.within(0, units as i64).unsigned_abs()] {
                 halves.assert_same_charge(step.params, step.state, Spent { units, held }, &step.input);
             }
+        }
+        // Under limits in turns, each from the state after the last charge or request.
+        let mut state = step.state.cloned();
+        for _ in 0..6 {
+            let params = if random.once_in(2) { step.params } else { &step.others[random.below(step.others.len())] };
+            let is_of_state = params.name() == step.params.name() && params.time_base() == step.params.time_base();
+            if !is_of_state || step.input.now > 1 << 51 {
+                continue;
+            }
+            let input = StepInput { now: step.input.now + random.magnitude(1 << 44), ..step.input };
+            let units = random.magnitude(1 << 33).unsigned_abs();
+            let spent = Spent { units, held: random.within(0, units as i64).unsigned_abs() };
+            halves.assert_same_charge(params, state.as_ref(), spent, &input);
+            state = params.charge(state.as_ref(), spent, input.now, input.phase).or(state);
+            state = params.step(state.as_ref(), &StepInput { cost: 1, ..input }).1.or(state);
+            let state = state.as_ref().expect("charged");
+            assert_eq!(State::decode(params.name(), &state.encode()).as_ref(), Some(state), "{step:?}");
         }
     });
 }
@@ -62,13 +79,13 @@ fn units_of_another_limit_count_at_most_twice_the_capacity() {
 }
 
 /// The units that were held cut none that were charged before under a higher limit, which counts them too. (Factors change
-/// how fast a leaky bucket drips: its spec tests other sizes. And the `gcra` family counts these units for a year at most.)
+/// how fast a leaky bucket drips: its spec tests other sizes. And the `gcra` family counts these units for a month at most.)
 #[test]
 fn units_that_were_held_cut_none_under_a_lower_limit() {
     let mut met = std::collections::HashSet::new();
     replay(60, 60, Events { back: false, changes: false, refunds: false }, |step, random| {
         let high = step.params;
-        let is_within = !matches!(high, Params::LeakyBucket(_)) && high.window() <= MAX_PERIOD;
+        let is_within = !matches!(high, Params::LeakyBucket(_)) && high.window() <= MAX_KEPT_FOR_OTHERS;
         if !is_within || high.holdable() != Ok(HoldAccuracy::Exact) {
             return;
         }
@@ -105,7 +122,7 @@ fn a_larger_burst_counts_the_units_that_a_smaller_one_settles() {
     let burst = |capacity| parse("token_bucket", &[("capacity", capacity), ("count", "1"), ("period", "1h")]);
     let (high, low) = (burst("1000"), burst("20"));
     let at = |now, cost| StepInput { now, cost, max_wait: None, phase: 0 };
-    for before in [0, 15, 500] {
+    for before in [0, 15, 400] {
         let state = (before > 0).then(|| high.step(None, &at(0, before)).1.expect("charged"));
         let settled = low.charge(state.as_ref(), Spent::held(300), 0, 0);
         let settled = low.charge(settled.as_ref(), Spent::held(7), 0, 0);

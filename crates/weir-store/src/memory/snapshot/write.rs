@@ -39,16 +39,11 @@ pub(super) fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Re
     let mut buffer = Vec::with_capacity(2 * BUFFER);
     let now = store.clock.now();
     // Before the states: a hold that is settled meanwhile then counts twice rather than not at all.
-    let (mut held, mut version) = (Vec::new(), VERSION_WITHOUT_HOLDS);
+    let mut held = Vec::new();
     for shard in &store.shards {
-        let shard = shard.lock();
-        holds::write(&shard, now, &mut held)?;
-        let states = shard.below(usize::MAX).filter(|(.., expires)| *expires > now);
-        version = states.map(|(_, state, _)| state.snapshot_version()).fold(version, u32::max);
+        holds::write(&shard.lock(), now, &mut held)?;
     }
-    if !held.is_empty() {
-        version = VERSION;
-    }
+    let version = if held.is_empty() { version(store, now) } else { VERSION };
     head(now, version, &mut buffer)?;
     let mut states = 0;
     for shard in &store.shards {
@@ -86,6 +81,21 @@ pub(super) fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Re
     out.out.write_all(out.hasher.finalize().as_bytes())?;
     out.out.flush()?;
     Ok((states, out.bytes + CHECKSUM as u64))
+}
+
+/// Returns the first version of the format that has all states. One that changes afterwards may be of a later version.
+fn version<C: Clock>(store: &MemoryStore<C>, now: Micros) -> u32 {
+    let mut version = VERSION_WITHOUT_HOLDS;
+    for shard in &store.shards {
+        let mut end = usize::MAX;
+        while end > 0 && version < VERSION {
+            let shard = shard.lock();
+            let slice = shard.below(end).take(SLICE).filter(|(.., expires)| *expires > now);
+            version = slice.map(|(_, state, _)| state.snapshot_version()).fold(version, u32::max);
+            end = end.min(shard.len()).saturating_sub(SLICE);
+        }
+    }
+    version
 }
 
 fn head(now: Micros, version: u32, out: &mut Vec<u8>) -> io::Result<()> {
