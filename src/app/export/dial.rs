@@ -34,7 +34,8 @@ pub(super) fn destination(settings: &TracingSettings, alpn: &'static str) -> Res
     let none = Path::new("");
     let paths = Paths { ca: &settings.ca, cert: none, key: none };
     let trust = Trust { paths, server_name: "", alpn, hints: HINTS };
-    Destination::new(&address, trust).map_err(|why| format!("tracing.ca: {why}"))
+    let setting = if settings.ca.as_os_str().is_empty() { "otlp_endpoint" } else { "ca" };
+    Destination::new(&address, trust).map_err(|why| format!("tracing.{setting}: {why}"))
 }
 
 /// Returns a channel that connects on first use and reconnects when necessary. `timeout` bounds connecting, and each
