@@ -1,8 +1,8 @@
 -- The theoretical arrival time, as in tat.rs and meter.rs. A meter is {most, whole, part, den, depth micros, depth num,
 -- maker, furthest micros, furthest num}. A state is {micros, num, maker}, or that and {whole, part, den, furthest micros,
 -- furthest num} (all 0: unknown) and {until} of each of several limits, the one that wrote it
--- first. The lower 32 bits of a maker, less one, identify the limit; a maker of 2^32 + 1 is no limit, but HELD
--- in tat.rs.
+-- first. The lower 32 bits of a maker, less one, identify the limit. The maker 2^32 + 1 (HELD in tat.rs) stands for limits
+-- that others cannot charge; its arrival time is at most 31 days ahead.
 
 -- Returns the limit's arrival time in a state, and whether it was clamped.
 local function tat_read(s, now, maker, fi, fn, den)

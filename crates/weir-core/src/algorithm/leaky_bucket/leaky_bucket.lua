@@ -48,5 +48,6 @@ local function leaky_bucket_charge(p, s, now, units, phase, held)
 end
 
 local function leaky_bucket_kept(s, p)
+  -- At most 31 days, as in mod.rs.
   if s[2] > p[4] then return s[1] + math.min(math.ceil(s[2] / p[2]) * p[3], 2678400000000) end
 end
