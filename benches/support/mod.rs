@@ -26,10 +26,10 @@ impl Shape {
         }
     }
 
-    /// Makes the policy, with periods `longer` times the published ones and `room` more units of
+    /// Makes the policy, with periods `longer` times the published ones and `headroom` more units of
     /// burst.
-    pub fn policy(self, longer: u64, room: u64) -> Policy {
-        let limit = |burst, count, seconds| format!("[{}, {count}, {}]", burst + room, seconds * longer);
+    pub fn policy(self, longer: u64, headroom: u64) -> Policy {
+        let limit = |burst, count, seconds| format!("[{}, {count}, {}]", burst + headroom, seconds * longer);
         let (user, trade) = (limit(15, 30, 60), limit(5, 10, 15));
         let mut text = format!("schema: {{ user: {{ children: {{ '*': {{ limits: {user}");
         if self == Self::Nested {

@@ -54,12 +54,12 @@ func measure(b *testing.B, client *weir.Client, key weir.Key, goroutines int) []
 	for range goroutines {
 		workers.Go(func() {
 			for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
-				began := time.Now()
+				started := time.Now()
 				if _, err := client.Check(ctx, key); err != nil {
 					b.Error(err)
 					return
 				}
-				latencies[i-1] = time.Since(began)
+				latencies[i-1] = time.Since(started)
 			}
 		})
 	}

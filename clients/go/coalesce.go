@@ -60,13 +60,13 @@ type pipeline struct {
 	// Whether the stream has ever answered.
 	useful bool
 	cancel context.CancelFunc
-	// progress is the time from began to the last answer, or to the moment when the first check in flight was queued, whichever is later.
-	began    time.Time
+	// progress is the time from the start to the last answer, or to the moment when the first check in flight was queued, whichever is later.
+	started  time.Time
 	progress atomic.Int64
 	stalled  atomic.Bool
 }
 
-func (p *pipeline) progresses() { p.progress.Store(int64(time.Since(p.began))) }
+func (p *pipeline) progresses() { p.progress.Store(int64(time.Since(p.started))) }
 
 type entry struct {
 	ctx     context.Context
@@ -106,7 +106,7 @@ func (c *coalescer) check(ctx context.Context, request *weirv1.CheckRequest) (an
 	select {
 	case answer = <-e.answer:
 	case <-ctx.Done():
-		if time.Since(p.began)-time.Duration(p.progress.Load()) >= c.stall {
+		if time.Since(p.started)-time.Duration(p.progress.Load()) >= c.stall {
 			p.stalled.Store(true)
 			p.cancel()
 		}
@@ -237,7 +237,7 @@ func (c *coalescer) open(ctx context.Context, cancel context.CancelFunc) (p *pip
 		sent:    make(chan *entry, c.maxInFlight),
 		ended:   make(chan struct{}),
 		cancel:  cancel,
-		began:   time.Now(),
+		started: time.Now(),
 	}, false
 }
 

@@ -95,18 +95,18 @@ func TestCoalescedChecksSurviveRestarts(t *testing.T) {
 	streaming(t, client, c.replicas[:]...)
 	load := newLoad(t, client)
 	for i := range c.replicas {
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 		c.replicas[i].Stop(t)
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 		c.restart(t, i)
 	}
 	for i := range c.replicas {
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 		c.replicas[i].Kill()
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 		c.restart(t, i)
 	}
-	load.goOn(t, 200)
+	load.proceed(t, 200)
 	answered := load.end()
 	equal(t, "charged", manyLimit-remaining(t, client, many), answered)
 	streaming(t, client, c.replicas[:]...)
@@ -150,7 +150,7 @@ func TestARejectedStreamLeavesChecksAsTheyAre(t *testing.T) {
 	first := connect(t, server.Grpc, weir.WithCoalescing(0))
 	streaming(t, first, server)
 	const rejections = `weir_requests_rejected_total{listener="grpc",reason="open"}`
-	before, began := server.Metric(t, streamed), time.Now()
+	before, started := server.Metric(t, streamed), time.Now()
 	second := connect(t, server.Grpc, weir.WithCoalescing(0), weir.WithRetries(0), weir.WithBreaker(1, time.Second))
 	weirtest.Until(t, "the stream is rejected", func() bool {
 		check(t, second, many)
@@ -159,7 +159,7 @@ func TestARejectedStreamLeavesChecksAsTheyAre(t *testing.T) {
 	for until := time.Now().Add(300 * time.Millisecond); time.Now().Before(until); {
 		check(t, second, many)
 	}
-	if n := server.Metric(t, rejections); n > 1+time.Since(began).Seconds() {
+	if n := server.Metric(t, rejections); n > 1+time.Since(started).Seconds() {
 		t.Errorf("the stream is asked for %v times", n)
 	}
 	equal(t, "checks over the stream", server.Metric(t, streamed), before)

@@ -75,11 +75,11 @@ func TestDeadline(t *testing.T) {
 	check(t, client, trade)
 	server.Freeze(t)
 	for _, options := range [][]weir.CheckOption{{weir.Deadline(50 * time.Millisecond)}, {weir.Deadline(50 * time.Millisecond), weir.Cost(0)}} {
-		began := time.Now()
+		started := time.Now()
 		_, err := client.Check(context.Background(), trade, options...)
 		failed(t, err, weir.ErrDeadlineExceeded)
 		failed(t, err, context.DeadlineExceeded)
-		if took := time.Since(began); took < 50*time.Millisecond || took > 10*time.Second {
+		if took := time.Since(started); took < 50*time.Millisecond || took > 10*time.Second {
 			t.Errorf("took %v", took)
 		}
 	}
@@ -91,10 +91,10 @@ func TestDeadlineByDefault(t *testing.T) {
 	client, err := weir.New(silent(t))
 	succeeded(t, err)
 	defer client.Close()
-	began := time.Now()
+	started := time.Now()
 	_, err = client.Check(context.Background(), trade)
 	failed(t, err, weir.ErrDeadlineExceeded)
-	if took := time.Since(began); took < 50*time.Millisecond || took > 10*time.Second {
+	if took := time.Since(started); took < 50*time.Millisecond || took > 10*time.Second {
 		t.Errorf("took %v", took)
 	}
 }

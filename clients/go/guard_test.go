@@ -108,11 +108,11 @@ func TestGuardWaits(t *testing.T) {
 	var wait time.Duration
 	// On a machine that is slower than the queue the next request waits.
 	weirtest.Until(t, "a request waits", func() bool {
-		began := time.Now()
+		started := time.Now()
 		verdict := client.Guard(ctx, weir.Key{"queue"}, queued(time.Second/2)...)
 		equal(t, "pass", verdict.Pass, true)
 		wait = verdict.Decision.Wait
-		if waited := time.Since(began); waited < wait {
+		if waited := time.Since(started); waited < wait {
 			t.Errorf("%v, not %v", waited, wait)
 		}
 		return wait > 0

@@ -83,8 +83,8 @@ func (l *hotLoad) run(client *weir.Client) {
 	}
 }
 
-// goOn waits until leases have allowed that many more checks.
-func (l *hotLoad) goOn(t testing.TB, checks int64) {
+// proceed waits until leases have allowed that many more checks.
+func (l *hotLoad) proceed(t testing.TB, checks int64) {
 	t.Helper()
 	enough := l.leased.Load() + checks
 	weirtest.Until(t, "leases decide", func() bool { return l.leased.Load() >= enough })
@@ -104,16 +104,16 @@ func TestClientsWithLeasesKeepTheLimit(t *testing.T) {
 	c := newCluster(t)
 	clients := []*weir.Client{connect(t, c.target(), weir.WithLease()), connect(t, c.target(), weir.WithLease())}
 	load := newHotLoad(clients...)
-	load.goOn(t, 1000)
+	load.proceed(t, 1000)
 	for i := range c.replicas {
 		c.replicas[i].Kill()
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 		c.restart(t, i)
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 	}
 	for i := range c.replicas {
 		c.replicas[i].Stop(t)
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 		c.restart(t, i)
 	}
 	load.end(t)
@@ -130,10 +130,10 @@ func TestAFrozenReplicaIsReplaced(t *testing.T) {
 	c := newCluster(t)
 	client := connect(t, c.target(), weir.WithLease(), weir.WithDeadline(100*time.Millisecond))
 	load := newHotLoad(client, client, client, client)
-	load.goOn(t, 200)
+	load.proceed(t, 200)
 	for _, replica := range c.replicas {
 		replica.Freeze(t)
-		load.goOn(t, 3000)
+		load.proceed(t, 3000)
 		replica.Thaw()
 	}
 	load.end(t)

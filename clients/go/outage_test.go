@@ -69,8 +69,8 @@ func newLoad(t testing.TB, client *weir.Client) *load {
 	return l
 }
 
-// goOn waits for that many more answers.
-func (l *load) goOn(t testing.TB, answers int64) {
+// proceed waits for that many more answers.
+func (l *load) proceed(t testing.TB, answers int64) {
 	t.Helper()
 	enough := l.answered.Load() + answers
 	weirtest.Until(t, "checks go on", func() bool { return l.answered.Load() >= enough || t.Failed() })
@@ -96,13 +96,13 @@ func TestKilledReplicasFailNoCallAndChargeOnce(t *testing.T) {
 	c := newCluster(t)
 	client := connect(t, c.target())
 	load := newLoad(t, client)
-	load.goOn(t, 200)
+	load.proceed(t, 200)
 	balanced(t, c)
 	for i := range c.replicas {
 		c.replicas[i].Kill()
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 		c.restart(t, i)
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 	}
 	answered := load.end()
 	equal(t, "charged", manyLimit-remaining(t, client, many), answered)
@@ -112,12 +112,12 @@ func TestRollingRestartFailsNoCall(t *testing.T) {
 	c := newCluster(t)
 	client := connect(t, c.target())
 	load := newLoad(t, client)
-	load.goOn(t, 200)
+	load.proceed(t, 200)
 	for i := range c.replicas {
 		c.replicas[i].Stop(t)
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 		c.restart(t, i)
-		load.goOn(t, 200)
+		load.proceed(t, 200)
 	}
 	answered := load.end()
 	equal(t, "charged", manyLimit-remaining(t, client, many), answered)
@@ -127,10 +127,10 @@ func TestARestartOfTheOnlyReplicaFailsNoCall(t *testing.T) {
 	c := newCluster(t)
 	client := connect(t, c.replicas[0].Grpc)
 	load := newLoad(t, client)
-	load.goOn(t, 50)
+	load.proceed(t, 50)
 	c.replicas[0].Kill()
 	c.restart(t, 0)
-	load.goOn(t, 50)
+	load.proceed(t, 50)
 	answered := load.end()
 	equal(t, "charged", manyLimit-remaining(t, client, many), answered)
 }

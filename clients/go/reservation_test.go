@@ -188,11 +188,11 @@ const extended = `weir_reservations_total{domain="default",outcome="extended"}`
 
 func TestASlotIsExtendedWhileItIsHeld(t *testing.T) {
 	server, client := started(t)
-	began := time.Now()
+	started := time.Now()
 	slot, err := client.Slot(ctx, exports, weir.TTL(600*time.Millisecond))
 	succeeded(t, err)
 	weirtest.Until(t, "it is extended", func() bool {
-		return server.Metric(t, extended) >= 4 && time.Since(began) > 700*time.Millisecond || slot.Lost()
+		return server.Metric(t, extended) >= 4 && time.Since(started) > 700*time.Millisecond || slot.Lost()
 	})
 	equal(t, "lost", slot.Lost(), false)
 	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 0)
@@ -205,13 +205,13 @@ func TestASlotOutlivesTheContextOfItsCall(t *testing.T) {
 	call, cancel := context.WithCancel(ctx)
 	slot, err := client.Slot(call, exports, weir.TTL(600*time.Millisecond))
 	succeeded(t, err)
-	began := time.Now()
+	started := time.Now()
 	cancel()
 	if slot.Context().Err() == nil {
 		t.Error("the context of the work outlives that of the call")
 	}
 	weirtest.Until(t, "it is extended", func() bool {
-		return server.Metric(t, extended) >= 4 && time.Since(began) > 700*time.Millisecond || slot.Lost()
+		return server.Metric(t, extended) >= 4 && time.Since(started) > 700*time.Millisecond || slot.Lost()
 	})
 	equal(t, "lost", slot.Lost(), false)
 	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 0)

@@ -69,18 +69,18 @@ type observed struct {
 	ctx       context.Context
 	span      trace.Span
 	domain    string
-	began     time.Time
+	started   time.Time
 }
 
 func (t *telemetry) begin(ctx context.Context, domain string) (context.Context, observed) {
 	ctx, span := t.tracer.Start(ctx, "weir.check", trace.WithSpanKind(trace.SpanKindClient))
-	return ctx, observed{telemetry: t, ctx: ctx, span: span, domain: domain, began: time.Now()}
+	return ctx, observed{telemetry: t, ctx: ctx, span: span, domain: domain, started: time.Now()}
 }
 
 func (o observed) end(decision Decision, err error) {
 	t := o.telemetry
 	if t.duration.Enabled(o.ctx) {
-		t.duration.Record(o.ctx, time.Since(o.began).Seconds(), metric.WithAttributes(domainAttribute(o.domain)))
+		t.duration.Record(o.ctx, time.Since(o.started).Seconds(), metric.WithAttributes(domainAttribute(o.domain)))
 	}
 	t.count(o.ctx, o.domain, decision, err)
 	if o.span.IsRecording() {

@@ -50,13 +50,13 @@ async function run(check: Check, callers: number, seconds: number): Promise<numb
   const latenciesUs: number[] = [];
   const endMs = performance.now() + seconds * 1_000;
   const caller = async (): Promise<void> => {
-    let beginMs = performance.now();
-    for (let count = 1; beginMs < endMs; count++) {
+    let startedMs = performance.now();
+    for (let count = 1; startedMs < endMs; count++) {
       await check(KEY);
       const nowMs = performance.now();
-      latenciesUs.push((nowMs - beginMs) * 1_000);
+      latenciesUs.push((nowMs - startedMs) * 1_000);
       if (count % Math.ceil(CHECKS_AT_ONCE / callers) === 0) await new Promise(setImmediate);
-      beginMs = performance.now();
+      startedMs = performance.now();
     }
   };
   await Promise.all(Array.from({ length: callers }, caller));

@@ -36,9 +36,9 @@ def threads(client: weir.Client, concurrency: int) -> list[float]:
 
     def work() -> list[float]:
         latencies = []
-        while (began := time.perf_counter()) < end:
+        while (started := time.perf_counter()) < end:
             client.check(KEY)
-            latencies.append(time.perf_counter() - began)
+            latencies.append(time.perf_counter() - started)
         return latencies
 
     with ThreadPoolExecutor(concurrency) as pool:
@@ -52,9 +52,9 @@ async def tasks(client: weir.AsyncClient, concurrency: int) -> list[float]:
 
     async def work() -> list[float]:
         latencies = []
-        while (began := time.perf_counter()) < end:
+        while (started := time.perf_counter()) < end:
             await client.check(KEY)
-            latencies.append(time.perf_counter() - began)
+            latencies.append(time.perf_counter() - started)
             if len(latencies) % CHECKS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return latencies

@@ -127,14 +127,14 @@ async fn check(
 
 /// Waits until a service decides checks by the store.
 pub async fn wait_until_served(address: &str) -> Outcome<()> {
-    let (mut client, begun) = (client(address), Instant::now());
+    let (mut client, started) = (client(address), Instant::now());
     let key = ["user", "peeked"].map(str::to_owned);
     loop {
         let answer = check(&mut client, &key, 0).await;
         if answer.as_ref().is_ok_and(|answer| !answer.degraded) {
             return Ok(());
         }
-        if begun.elapsed() > START {
+        if started.elapsed() > START {
             return Err(format!("{address} is not served: {answer:?}").into());
         }
         tokio::time::sleep(PAUSE).await;

@@ -116,16 +116,16 @@ fn resource(settings: &TracingSettings) -> Resource {
 struct Queue {
     batches: BatchSpanProcessor,
     /// A permit for each span that may be queued or in flight.
-    room: Arc<Semaphore>,
+    places: Arc<Semaphore>,
     metrics: SpanMetrics,
 }
 
 impl Queue {
     fn new(exporter: SpanExporter, max_queue: usize, metrics: SpanMetrics) -> Self {
-        let room = Arc::new(Semaphore::new(max_queue));
+        let places = Arc::new(Semaphore::new(max_queue));
         let exporter = CountingExporter {
             exporter,
-            room: Arc::clone(&room),
+            places: Arc::clone(&places),
             metrics: metrics.clone(),
             has_failed: AtomicBool::new(false),
         };
@@ -134,7 +134,7 @@ impl Queue {
             .with_max_export_batch_size(MAX_BATCH)
             .with_scheduled_delay(MAX_BATCH_DELAY)
             .build();
-        Self { batches: BatchSpanProcessor::new(exporter, config), room, metrics }
+        Self { batches: BatchSpanProcessor::new(exporter, config), places, metrics }
     }
 }
 
@@ -142,7 +142,7 @@ impl SpanProcessor for Queue {
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        match self.room.try_acquire() {
+        match self.places.try_acquire() {
             Ok(permit) => {
                 permit.forget();
                 self.batches.on_end(span);
@@ -168,7 +168,7 @@ impl SpanProcessor for Queue {
 #[derive(Debug)]
 struct CountingExporter {
     exporter: SpanExporter,
-    room: Arc<Semaphore>,
+    places: Arc<Semaphore>,
     metrics: SpanMetrics,
     /// Whether the last batch was rejected.
     has_failed: AtomicBool,
@@ -178,7 +178,7 @@ impl Export for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let taken = self.exporter.export(batch).await;
-        self.room.add_permits(count);
+        self.places.add_permits(count);
         let result = if taken.is_ok() { &self.metrics.exported } else { &self.metrics.failed };
         result.increment(count as u64);
         match (&taken, self.has_failed.swap(taken.is_err(), Ordering::Relaxed)) {

@@ -225,13 +225,13 @@ mod tests {
             let applied = Arc::clone(&applied);
             move |read| applied.fetch_add(1, Ordering::SeqCst) == read && read >= 2
         };
-        let began = time::Instant::now();
+        let started = time::Instant::now();
         let running = tokio::spawn(reload.run(Duration::from_millis(100), read, apply));
         std::fs::write(file.path(), "1").unwrap();
         while applied.load(Ordering::SeqCst) < 3 {
             sleep(Duration::from_millis(100)).await;
         }
-        assert!(began.elapsed() >= 2 * REREAD_DELAY, "not at each look");
+        assert!(started.elapsed() >= 2 * REREAD_DELAY, "not at each look");
         sleep(3 * REREAD_DELAY).await;
         assert_eq!(reads.load(Ordering::SeqCst), 3, "no more once they are in force");
         running.abort();

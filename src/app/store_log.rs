@@ -80,7 +80,7 @@ fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>, charges: 
     let [local, allow, deny, error] = counts;
     let seconds = lasted.as_secs();
     match phase {
-        Phase::Began => {
+        Phase::Started => {
             for rule in rules(limiter) {
                 warn!(on_store_failure = rule.name(), "store outage: {}", effect(rule));
             }
@@ -150,7 +150,7 @@ struct OutageEvent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Began,
+    Started,
     Ongoing,
     Over,
 }
@@ -167,7 +167,7 @@ impl Outages {
             }
             self.current = Some(Outage { since, last_line: now, last_degraded: now, before });
             return Some(OutageEvent {
-                phase: Phase::Began,
+                phase: Phase::Started,
                 lasted: now - since,
                 counts: difference(&before, &counts),
             });
@@ -238,7 +238,7 @@ mod tests {
         let down = std::iter::repeat_n((false, 10), 130);
         let seconds = [(true, 0); 3].into_iter().chain(down).chain([(true, 0); 20]);
         let expected = [
-            (3, Phase::Began, 0, 10),
+            (3, Phase::Started, 0, 10),
             (63, Phase::Ongoing, 60, 610),
             (123, Phase::Ongoing, 120, 1_210),
             (137, Phase::Over, 129, 1_300),
@@ -251,7 +251,7 @@ mod tests {
         let once =
             [(false, 5), (true, 0), (true, 0), (false, 5), (true, 0), (true, 0), (true, 0), (true, 0), (true, 0)];
         let expected =
-            [(0, Phase::Began, 0, 5), (8, Phase::Over, 3, 10), (9, Phase::Began, 0, 5), (17, Phase::Over, 3, 10)];
+            [(0, Phase::Started, 0, 5), (8, Phase::Over, 3, 10), (9, Phase::Started, 0, 5), (17, Phase::Over, 3, 10)];
         assert_eq!(lines([once, once].concat()), expected);
     }
 
@@ -259,7 +259,7 @@ mod tests {
     fn a_store_that_always_fails_is_an_outage_with_a_closed_breaker() {
         assert_eq!(lines([(true, 1), (true, 0), (true, 1), (true, 1), (true, 0)]), []);
         let seconds = std::iter::repeat_n((true, 1), 4).chain([(true, 0); 5]);
-        assert_eq!(lines(seconds), [(3, Phase::Began, 3, 4), (8, Phase::Over, 3, 4)]);
+        assert_eq!(lines(seconds), [(3, Phase::Started, 3, 4), (8, Phase::Over, 3, 4)]);
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// [`CheckError`] if the request has no plan, or the store fails.
-    pub async fn give_back(
+    pub async fn return_units(
         &self,
         handle: &PolicyHandle,
         request: &Request<'_>,

@@ -46,18 +46,18 @@ impl HealthAndMetrics {
     async fn page(&self) -> io::Result<Bytes> {
         let called = Instant::now();
         let mut last = Arc::clone(&self.page).lock_owned().await;
-        if let Some((begun, page)) = &*last
-            && *begun >= called
+        if let Some((started, page)) = &*last
+            && *started >= called
         {
             return Ok(page.clone());
         }
         let monitoring = self.clone();
         // It keeps the lock until it ends, even if the caller stops waiting.
         let made = spawn_blocking(move || {
-            let begun = Instant::now();
+            let started = Instant::now();
             (monitoring.refresh)(&monitoring.metrics);
             let page = compressed::compress(&monitoring.metrics.render())?;
-            *last = Some((begun, page.clone()));
+            *last = Some((started, page.clone()));
             Ok(page)
         });
         made.await?

@@ -171,24 +171,24 @@ async fn an_override_set_again_is_not_removed() {
 async fn an_override_ended_by_a_fast_clock_is_restored_by_the_store() {
     let (service, clock, _) = service();
     // The limiter uses the clock of the system.
-    let begun = SystemClock::default().now();
-    clock.set(begun);
-    ban(&service, 0, Some(OverrideEnd::At(begun + HOUR))).await;
-    ban(&service, 1, Some(OverrideEnd::At(begun + 3 * HOUR))).await;
+    let started = SystemClock::default().now();
+    clock.set(started);
+    ban(&service, 0, Some(OverrideEnd::At(started + HOUR))).await;
+    ban(&service, 1, Some(OverrideEnd::At(started + 3 * HOUR))).await;
     let in_force = || {
         let handle = service.limiter.policy_guard();
         let is_banned = |user: &[u8]| handle.policy.overrides().active("", [b"user", user].into_iter()).is_some();
         [is_banned(b"0"), is_banned(b"1")]
     };
     assert_eq!(in_force(), [true, true]);
-    clock.set(begun + 2 * HOUR);
+    clock.set(started + 2 * HOUR);
     service.apply_transitions(false);
     assert_eq!(in_force(), [false, true]);
     assert!(service.cache.lock().needs_store_read() && service.cache.lock().ended(9).is_empty());
-    clock.set(begun + HOUR / 2);
+    clock.set(started + HOUR / 2);
     service.remove_ended().await;
     assert_eq!((in_force(), stored(&service).await), ([true, true], 2));
-    clock.set(begun + HOUR);
+    clock.set(started + HOUR);
     service.refresh().await;
     service.remove_ended().await;
     assert_eq!((in_force(), stored(&service).await), ([false, true], 1));

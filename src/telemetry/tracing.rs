@@ -144,9 +144,9 @@ mod tests {
                 .unwrap()
                 .join()
                 .unwrap_err();
-            let begun = Instant::now();
+            let started = Instant::now();
             end_with("weir: the last line");
-            assert!(begun.elapsed() < Duration::from_secs(30));
+            assert!(started.elapsed() < Duration::from_secs(30));
             process::exit(0);
         }
         let child = || {
@@ -161,10 +161,10 @@ mod tests {
         assert!(read.status.success() && last[0] == "weir: the last line", "{log}");
         assert!(last[1].contains("level=error") && last[1].ends_with("deliberate\" thread=worker"), "{}", last[1]);
 
-        let (mut stalled, begun) = (child(), Instant::now());
+        let (mut stalled, started) = (child(), Instant::now());
         let ended = loop {
             match stalled.try_wait().unwrap() {
-                None if begun.elapsed() < Duration::from_secs(60) => thread::sleep(Duration::from_millis(20)),
+                None if started.elapsed() < Duration::from_secs(60) => thread::sleep(Duration::from_millis(20)),
                 ended => break ended,
             }
         };

@@ -85,7 +85,7 @@ impl<B> RequestBody<B> {
     }
 
     /// Whether any data has arrived or was waited for.
-    fn has_begun(&self) -> bool {
+    fn has_started(&self) -> bool {
         self.wait.is_some()
             || self.message_bytes > 0
             || self.had_complete_message
@@ -94,10 +94,10 @@ impl<B> RequestBody<B> {
 
     fn received(&mut self, bytes: &[u8]) -> Result<(), Status> {
         if self.expected == Expected::Stream {
-            let had_begun = self.framing.unfinished_bytes() > 0;
+            let had_started = self.framing.unfinished_bytes() > 0;
             let has_ended = self.framing.advance(bytes);
             self.had_complete_message |= has_ended;
-            if has_ended || !had_begun {
+            if has_ended || !had_started {
                 // A message that starts now has its own timeout.
                 (self.wait, self.has_yielded) = (None, false);
             }
@@ -149,7 +149,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for RequestBody<
                 Poll::Ready(Some(received.map(|()| frame).map_err(Into::into)))
             }
             Poll::Ready(end) => {
-                if matches!(end, Some(Err(_))) && !this.has_begun() {
+                if matches!(end, Some(Err(_))) && !this.has_started() {
                     this.calls.connected().count_rapid_reset();
                 }
                 this.wait = None;

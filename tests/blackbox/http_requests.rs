@@ -276,18 +276,18 @@ async fn requests_over_http2_that_are_rejected_unread_are_answered_without_a_res
         let request = Request::builder().method(method).uri(format!("http://localhost{path}"));
         let request = request.header(header.0, header.1).body(()).expect("a request");
         let (answer, mut body) = client.send_request(request, false).expect("sent");
-        let (mut left, begun) = (BYTES, std::time::Instant::now());
+        let (mut left, started) = (BYTES, std::time::Instant::now());
         while left > 0 {
             body.reserve_capacity(left);
-            let room = poll_fn(|cx| body.poll_capacity(cx)).await.and_then(Result::ok);
+            let capacity = poll_fn(|cx| body.poll_capacity(cx)).await.and_then(Result::ok);
             // The service waits for a second for each part.
-            let is_late = || begun.elapsed() >= std::time::Duration::from_secs(1);
-            let Some(room) = room else {
+            let is_late = || started.elapsed() >= std::time::Duration::from_secs(1);
+            let Some(capacity) = capacity else {
                 assert!(is_late(), "{path} {status}: reset with {left} left");
                 break;
             };
-            left -= room;
-            assert!(body.send_data(vec![b' '; room].into(), left == 0).is_ok() || is_late(), "{path} {status}");
+            left -= capacity;
+            assert!(body.send_data(vec![b' '; capacity].into(), left == 0).is_ok() || is_late(), "{path} {status}");
         }
         if left > 0 {
             continue;

@@ -112,12 +112,12 @@ async fn an_outage_logs_its_effect_and_its_end() {
     })
     .await;
     redis.pause();
-    let began = eventually_async("the outage is logged", async || {
+    let started = eventually_async("the outage is logged", async || {
         assert!(client.check(check(&["a"])).await.expect("an answer").into_inner().degraded);
         server.log_lines("store outage: deciding locally, each replica by its own counts").pop()
     });
-    let began = fields(began.await);
-    assert_eq!(began, json!({ "on_store_failure": "local" }));
+    let started = fields(started.await);
+    assert_eq!(started, json!({ "on_store_failure": "local" }));
     redis.resume();
     let over = fields(server.wait_for_log("store outage over: deciding by the shared store"));
     assert!(over["local"].as_u64() >= Some(1) && over["seconds"].is_u64(), "{over}");

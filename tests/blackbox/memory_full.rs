@@ -15,13 +15,13 @@ use crate::{
 };
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
-const ROOM: u64 = 20;
+const CAPACITY: u64 = 20;
 
 /// Starts a service that is filled with users, each with 3 of 10 units spent.
 async fn full(rule: &str) -> Server {
-    let setup = Setup::new().policy(POLICY).env("WEIR_STORE__MAX_KEYS", &ROOM.to_string());
+    let setup = Setup::new().policy(POLICY).env("WEIR_STORE__MAX_KEYS", &CAPACITY.to_string());
     let server = setup.env("WEIR_STORE__WHEN_FULL", rule).start();
-    for user in 0..ROOM {
+    for user in 0..CAPACITY {
         for left in [9, 8, 7] {
             assert_eq!(short(&ask(&server, &format!("known {user}")).await), (true, 10, left));
         }
@@ -35,7 +35,7 @@ async fn ask(server: &Server, user: &str) -> CheckResponse {
 
 async fn left_to_all_known(server: &Server) -> Vec<u64> {
     let mut left = Vec::new();
-    for user in 0..ROOM {
+    for user in 0..CAPACITY {
         left.push(server.check(peek(&["user", &format!("known {user}")])).await.remaining);
     }
     left
@@ -44,7 +44,7 @@ async fn left_to_all_known(server: &Server) -> Vec<u64> {
 fn assert_counts(server: &Server, rule: &str, full: f64, evicted: f64) {
     assert_eq!(server.metric(&format!("weir_store_full_total{{rule=\"{rule}\"}}")), full);
     assert_eq!(server.metric("weir_evictions_total{reason=\"evicted\"}"), evicted);
-    assert_eq!(server.metric("weir_keys"), ROOM as f64);
+    assert_eq!(server.metric("weir_keys"), CAPACITY as f64);
 }
 
 #[tokio::test]
@@ -54,8 +54,8 @@ async fn deny_refuses_new_keys_for_a_second_and_keeps_known_ones() {
     assert_eq!(short(&answer), (false, 10, 0));
     assert_eq!(answer.retry_after.map(|retry| retry.seconds), Some(1));
     let line = fields(server.wait_for_log("memory store full: checks of new keys are refused"));
-    assert_eq!(line, json!({ "checks": 1, "when_full": "deny", "max_keys": ROOM }));
-    assert_eq!(left_to_all_known(&server).await, [7; ROOM as usize]);
+    assert_eq!(line, json!({ "checks": 1, "when_full": "deny", "max_keys": CAPACITY }));
+    assert_eq!(left_to_all_known(&server).await, [7; CAPACITY as usize]);
     assert_counts(&server, "deny", 1.0, 0.0);
     for (user, code) in [("known 0", 0), ("new", 1)] {
         assert_eq!(server.run(&["check", "user", user]).code, code, "{user}");
@@ -85,7 +85,7 @@ async fn allow_passes_new_keys_without_storing_them() {
     for _ in 0..3 {
         assert_eq!(short(&ask(&server, "new").await), (true, 10, 9));
     }
-    assert_eq!(left_to_all_known(&server).await, [7; ROOM as usize]);
+    assert_eq!(left_to_all_known(&server).await, [7; CAPACITY as usize]);
     assert_counts(&server, "allow", 3.0, 0.0);
 }
 
@@ -97,7 +97,7 @@ async fn evict_stores_new_keys_in_place_of_others() {
     }
     let mut left = left_to_all_known(&server).await;
     left.sort_unstable();
-    assert_eq!(left[..], [&[7; ROOM as usize - 1][..], &[10]].concat());
+    assert_eq!(left[..], [&[7; CAPACITY as usize - 1][..], &[10]].concat());
     assert_counts(&server, "evict", 1.0, 1.0);
 }
 

@@ -103,7 +103,7 @@ impl Caller {
     }
 
     /// Sends checks until all services have been replaced and no trade is left.
-    async fn go_on(mut self, seen: Arc<Seen>) {
+    async fn proceed(mut self, seen: Arc<Seen>) {
         let (trade, other) = (check(&TRADE), check(&OTHER));
         while !(seen.replaced.load(Relaxed) && seen.refused.load(Relaxed) > 0) {
             let passed = self.answer(&trade).await.allowed;
@@ -130,7 +130,7 @@ async fn replace_each(dir: &ReplicaDir, setup: impl Fn(usize) -> Setup, services
     let seen = Arc::<Seen>::default();
     let mut callers = JoinSet::new();
     for turn in 0..CALLERS {
-        callers.spawn(Caller::of(dir, services, turn).go_on(Arc::clone(&seen)));
+        callers.spawn(Caller::of(dir, services, turn).proceed(Arc::clone(&seen)));
     }
     for number in (0..services).cycle().take(rounds * services) {
         is_asked(&running[number]);

@@ -157,7 +157,7 @@ async fn a_kill_loses_only_charges_since_the_last_snapshot() {
         server.check(check(&["user", "alex"])).await;
     }
     let charged = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_secs_f64();
-    eventually("a snapshot begun after the charges", || {
+    eventually("a snapshot started after the charges", || {
         let ended = server.metric("weir_snapshot_last_success_timestamp_seconds");
         (ended - server.metric("weir_snapshot_duration_seconds") > charged).then_some(())
     });

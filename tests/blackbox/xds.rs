@@ -153,14 +153,14 @@ async fn one_bad_resource_rejects_the_whole_response() {
     let lines = count + 2;
     assert_eq!(server.log_lines(NOT_VALID).len(), lines);
     // Some control planes repeat the response after a NACK, in any order: logged once, rejected with a backoff.
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut resources = vec![good(), config("bad", "", Vec::new())];
     for _ in 0..5 {
         let nack = plane.send("2", resources.clone());
         assert!(nack.error_detail.is_some_and(|error| error.message.contains("descriptors need their domain's name")));
         resources.reverse();
     }
-    assert!(begun.elapsed() >= Duration::from_millis(10 + 20 + 40 + 80), "{:?}", begun.elapsed());
+    assert!(started.elapsed() >= Duration::from_millis(10 + 20 + 40 + 80), "{:?}", started.elapsed());
     let ack = plane.send("2", vec![good()]);
     assert_eq!((ack.version_info.as_str(), ack.error_detail), ("2", None));
     assert_eq!((server.metric(REJECTED), server.log_lines(NOT_VALID).len()), (count as f64 + 2.0, lines + 1));

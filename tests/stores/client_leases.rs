@@ -128,11 +128,11 @@ fn a_rate_is_never_exceeded_by_clients() {
     let redis = Redis::start(Options::socket());
     let limit = format!("token_bucket: {{ capacity: {BURST}, count: {RATE}, period: 1s }}");
     let (services, runtime) = (two(&redis.url(), &policy(&limit)), runtime());
-    let begun = Instant::now();
+    let started = Instant::now();
     let (seen, clients) = start(&runtime, &services, |seen| seen.leased.load(Relaxed) > 2 * RATE);
     wait_until("more than a burst is leased", || seen.leased.load(Relaxed) > 2 * RATE);
     wait(&runtime, clients);
-    let most = BURST + (begun.elapsed().as_secs_f64() * RATE as f64).ceil() as u64;
+    let most = BURST + (started.elapsed().as_secs_f64() * RATE as f64).ceil() as u64;
     println!("{seen:?} of at most {most}");
     assert!(seen.admitted() <= most, "{seen:?} of at most {most}");
     assert!(seen.leased.load(Relaxed) > seen.admitted() / 4, "{seen:?}");

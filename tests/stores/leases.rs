@@ -132,9 +132,9 @@ fn a_rate_is_never_exceeded_in_any_window() {
     let redis = Redis::start(Options::socket());
     let limit = format!("token_bucket: {{ capacity: {BURST}, count: {RATE}, period: 1s }}");
     let services = two(&redis.url(), &policy(&limit));
-    let begun = Instant::now();
-    let seen = runtime().block_on(flood(&services, |_| begun.elapsed() > Duration::from_secs(3)));
-    let most = BURST + (begun.elapsed().as_secs_f64() * RATE as f64).ceil() as u64;
+    let started = Instant::now();
+    let seen = runtime().block_on(flood(&services, |_| started.elapsed() > Duration::from_secs(3)));
+    let most = BURST + (started.elapsed().as_secs_f64() * RATE as f64).ceil() as u64;
     let admitted = seen.admitted.load(Relaxed);
     println!("{admitted} of at most {most} admitted, {} from leases", seen.leased.load(Relaxed));
     assert!(admitted <= most, "{admitted} of at most {most}");
@@ -263,9 +263,9 @@ fn a_cancelled_check_does_not_keep_its_key_from_being_leased() {
     });
     runtime.block_on(join_all(cancelled));
     redis.resume();
-    let begun = Instant::now();
+    let started = Instant::now();
     let seen = runtime.block_on(flood(std::slice::from_ref(&service), |seen| {
-        seen.leased.load(Relaxed) > 100 || begun.elapsed() > Duration::from_secs(30)
+        seen.leased.load(Relaxed) > 100 || started.elapsed() > Duration::from_secs(30)
     }));
     assert!(seen.leased.load(Relaxed) > 100, "the renewal of a cancelled check holds up all others");
 }

@@ -71,7 +71,7 @@ fn left_half_way(cluster: &Cluster, services: &[Server]) {
             matches!(reply, weir_test_redis::Reply::ServerError(error) if error.code() == "ASK")
         })
     );
-    migration.give_back();
+    migration.move_back();
     tally += runtime.block_on(crowd::ask(services, ASKING, algorithm, user));
     let expected = Tally { answered: 1 + 2 * crowd::asked(ASKING), allowed: UNITS, ..Tally::default() };
     assert_eq!(tally, expected);

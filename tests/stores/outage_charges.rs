@@ -117,7 +117,7 @@ const KEY: [&str; 3] = ["user", "alex", "trade"];
 
 #[test]
 fn a_recovered_fleet_has_spent_what_it_admitted() {
-    for (rule, began) in [
+    for (rule, started) in [
         ("local", "store outage: deciding locally, each replica by its own counts"),
         ("allow", "store outage: allowing all checks"),
     ] {
@@ -129,7 +129,7 @@ fn a_recovered_fleet_has_spent_what_it_admitted() {
         (0..2).for_each(|replica| fleet.spend_degraded(replica, &KEY, DURING));
         for service in &fleet.services {
             service.wait_for_metric(KEYS, 2.0);
-            service.wait_for_log(began);
+            service.wait_for_log(started);
         }
         redis.resume();
         fleet.wait_until_charged();

@@ -150,7 +150,7 @@ fn a_scan_restarts_on_the_new_master() {
     }
     thread::scope(|scope| {
         let reset = scope.spawn(|| reset(&service, &["user"], true));
-        eventually("the scan has begun", || if scans(&old)? > 100 { Ok(()) } else { Err("not yet".to_owned()) });
+        eventually("the scan has started", || if scans(&old)? > 100 { Ok(()) } else { Err("not yet".to_owned()) });
         old.pause();
         lead(&sentinel, &new);
         eventually("the switch is seen", || log_count(&service, SWITCHED, 1));

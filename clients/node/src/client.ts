@@ -206,9 +206,9 @@ export class Client implements Disposable, AsyncDisposable {
   /** Returns leased units to the service, waiting at most for the deadline, and closes all connections. Calls in flight fail. */
   async close(): Promise<void> {
     this.#unwatch?.();
-    const givenBack = this.#leases.close(this.#deadlineMs);
+    const returned = this.#leases.close(this.#deadlineMs);
     this.#rpc.stop();
-    await givenBack;
+    await returned;
     this.#rpc.close();
   }
 

@@ -50,11 +50,11 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
       const span = tracer.startSpan(`weir.${operation}`, { kind: SpanKind.CLIENT, attributes: { "weir.domain": attributes.domain } });
       const headers: Record<string, string> = {};
       propagation.inject(trace.setSpan(context.active(), span), headers);
-      const beginMs = performance.now();
+      const startedMs = performance.now();
       return {
         headers,
         end(results, domains) {
-          duration.record((performance.now() - beginMs) / 1_000, attributes);
+          duration.record((performance.now() - startedMs) / 1_000, attributes);
           for (const [index, result] of results.entries()) {
             checks.add(1, { domain: nameOf(domains[index] ?? domain), ...outcomeOf(result) });
           }

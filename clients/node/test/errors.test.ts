@@ -137,7 +137,7 @@ test("a cancelled probe does not close the circuit breaker", async (t) => {
   }
 });
 
-test("outages of calls that began before the last answer do not count", async (t) => {
+test("outages of calls that started before the last answer do not count", async (t) => {
   const replies: sendUnaryData<Buffer>[] = [];
   const address = await startStandIn(t, (reply) => void replies.push(reply));
   const client = await connect(t, address, { retries: 0, breaker: { failures: 2, openMs: 60_000 } });

@@ -30,13 +30,13 @@ class Settling:
     """A stand-in for a client: its settlements take until they are released."""
 
     def __init__(self) -> None:
-        self.began = asyncio.Event()
-        self.go_on = asyncio.Event()
+        self.started = asyncio.Event()
+        self.proceed = asyncio.Event()
         self.settled: list[str] = []
 
     async def _send(self, method: Any, request: Any, deadline: Any) -> Any:
-        self.began.set()
-        await self.go_on.wait()
+        self.started.set()
+        await self.proceed.wait()
         self.settled.append(method.name)
         return method.reply()
 
@@ -46,11 +46,11 @@ class Settling:
 
 
 async def cancel_while_it_settles(client: Settling, task: asyncio.Task[None]) -> None:
-    await client.began.wait()
+    await client.started.wait()
     for _ in range(2):
         task.cancel()
         await asyncio.sleep(0)
-    client.go_on.set()
+    client.proceed.set()
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -118,22 +118,22 @@ async def test_a_cancellation_that_comes_with_the_answer_of_a_lease_is_raised(mo
 
 async def test_leases_are_given_back_all_the_same(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     client = weir.AsyncClient(service.address)
-    began, go_on, is_given_back = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    started, proceed, is_returned = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def give_back(deadline_seconds: float) -> None:
-        began.set()
-        await go_on.wait()
-        is_given_back.set()
+    async def return_units(deadline_seconds: float) -> None:
+        started.set()
+        await proceed.wait()
+        is_returned.set()
 
-    monkeypatch.setattr(client._leases, "give_back", give_back)
+    monkeypatch.setattr(client._leases, "return_units", return_units)
     task = asyncio.create_task(client.close())
-    await began.wait()
+    await started.wait()
     task.cancel()
     await asyncio.sleep(0)
-    go_on.set()
+    proceed.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert is_given_back.is_set()
+    assert is_returned.is_set()
 
 
 # Before Python 3.11 it cannot be distinguished from a cancellation of the task, which must be raised.

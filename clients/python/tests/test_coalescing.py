@@ -76,11 +76,11 @@ def test_one_deadline_ends_one_check(service: Service, connect: Callable[..., An
 
 def test_what_threads_gave_up_before_it_was_sent_is_not_sent() -> None:
     sent: SimpleQueue[int] = SimpleQueue()
-    go_on = Event()
+    proceed = Event()
 
     def send(request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool) -> pb.CheckBatchResponse:
         sent.put(len(request.checks))
-        assert go_on.wait(PATIENCE_SECONDS)
+        assert proceed.wait(PATIENCE_SECONDS)
         return pb.CheckBatchResponse(results=[pb.CheckResponse(allowed=True)] * len(request.checks))
 
     batches = Batches(send)
@@ -92,7 +92,7 @@ def test_what_threads_gave_up_before_it_was_sent_is_not_sent() -> None:
         for _ in range(3):
             with pytest.raises(weir.DeadlineExceeded):
                 batches.check(pb.CheckRequest(), a_call(0.01))
-        go_on.set()
+        proceed.set()
         assert batches.check(pb.CheckRequest(), a_call()).allowed
         assert sent.get(timeout=PATIENCE_SECONDS) == 1
         assert all(answer.result().allowed for answer in in_flight)
@@ -101,11 +101,11 @@ def test_what_threads_gave_up_before_it_was_sent_is_not_sent() -> None:
 
 async def test_what_tasks_gave_up_before_it_was_sent_is_not_sent() -> None:
     sent: asyncio.Queue[int] = asyncio.Queue()
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     async def send(request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool) -> pb.CheckBatchResponse:
         sent.put_nowait(len(request.checks))
-        await go_on.wait()
+        await proceed.wait()
         return pb.CheckBatchResponse(results=[pb.CheckResponse(allowed=True)] * len(request.checks))
 
     batches = AsyncBatches(send)
@@ -116,7 +116,7 @@ async def test_what_tasks_gave_up_before_it_was_sent_is_not_sent() -> None:
     for _ in range(3):
         with pytest.raises(weir.DeadlineExceeded):
             await batches.check(pb.CheckRequest(), a_call(0.01))
-    go_on.set()
+    proceed.set()
     assert (await batches.check(pb.CheckRequest(), a_call())).allowed
     assert all(answer.allowed for answer in await asyncio.gather(*in_flight))
     assert await sent.get() == 1

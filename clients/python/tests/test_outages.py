@@ -29,14 +29,14 @@ def test_the_deadline_ends_a_check_of_a_service_that_hangs(service: Service, con
     client = connect(service.address, deadline=0.2)
     assert client.wait_ready(20)
     service.signal(signal.SIGSTOP)
-    began = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(weir.DeadlineExceeded):
         client.check(TRADE)
-    assert time.monotonic() - began >= 0.2
-    began = time.monotonic()
+    assert time.monotonic() - started >= 0.2
+    started = time.monotonic()
     with pytest.raises(weir.DeadlineExceeded):
         client.check(TRADE, deadline=0.5)
-    assert time.monotonic() - began >= 0.5
+    assert time.monotonic() - started >= 0.5
 
 
 def test_the_breaker_opens_after_failures_and_closes_by_a_probe(service: Service, connect: Callable[..., Any]) -> None:

@@ -218,10 +218,10 @@ mod tests {
         virtual_time();
         let dir = tempfile::tempdir().expect("a directory");
         for (retries, waits) in [(0, false), (1, true), (3, true)] {
-            let began = Instant::now();
+            let started = Instant::now();
             let error = client(&dir.path().join("weir.sock"), retries).check(["api"]).await.expect_err("no service");
             assert!(matches!(&error, Error::Unavailable(why) if why.contains("No such file")), "{error:?}");
-            assert_eq!(began.elapsed() >= DEADLINE, waits, "{retries}: {:?}", began.elapsed());
+            assert_eq!(started.elapsed() >= DEADLINE, waits, "{retries}: {:?}", started.elapsed());
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn call<C: Clock>(
         let body = writer.body();
         loop {
             if !sender.is_ready().await {
-                pacer.give_back();
+                pacer.put_back();
                 break;
             }
             let sent = pacer.now();

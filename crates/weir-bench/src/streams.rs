@@ -49,7 +49,7 @@ impl<C: Clock> StreamCaller<C> {
     pub(crate) async fn run(mut self) {
         while let Some(due) = self.pacer.next().await {
             let Some(mut stream) = self.open().await else {
-                self.pacer.give_back();
+                self.pacer.put_back();
                 return;
             };
             self.send_due(&mut stream, due);

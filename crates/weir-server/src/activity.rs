@@ -13,14 +13,14 @@ use tokio::time::Instant;
 /// Whether the client of a connection has authenticated, its requests in flight, and the time since the last one.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    begun: Instant,
+    started: Instant,
     is_authenticated: AtomicBool,
     in_flight: AtomicUsize,
     /// Whether there was a request since the last [`Self::take_use`].
     was_used: AtomicBool,
     /// Whether [`Self::idle_since`] is recorded.
     is_timed: bool,
-    /// Time at which the last request ended, in microseconds since `begun`.
+    /// Time at which the last request ended, in microseconds since `started`.
     idle_since: AtomicU64,
 }
 
@@ -45,12 +45,12 @@ impl Activity {
         let (is_authenticated, in_flight, idle_since) = Default::default();
         // Its first request is on its way.
         let was_used = AtomicBool::new(true);
-        Self { begun: Instant::now(), is_authenticated, in_flight, was_used, is_timed, idle_since }
+        Self { started: Instant::now(), is_authenticated, in_flight, was_used, is_timed, idle_since }
     }
 
     /// Returns the time since the connection was accepted.
     pub(crate) fn age(&self) -> Duration {
-        self.begun.elapsed()
+        self.started.elapsed()
     }
 
     /// Records that the client has authenticated, or need not. `true`: it had not before.
@@ -86,7 +86,7 @@ impl Activity {
 
     /// Counts the end of a request.
     pub(crate) fn ended(&self, at: Instant) {
-        let since = u64::try_from((at - self.begun).as_micros()).unwrap_or(u64::MAX);
+        let since = u64::try_from((at - self.started).as_micros()).unwrap_or(u64::MAX);
         self.idle_since.fetch_max(since, Ordering::Relaxed);
         self.in_flight.fetch_sub(1, Ordering::Release);
     }
@@ -96,12 +96,12 @@ impl Activity {
         if self.in_flight.load(Ordering::Acquire) > 0 {
             return now;
         }
-        self.begun + Duration::from_micros(self.idle_since.load(Ordering::Relaxed))
+        self.started + Duration::from_micros(self.idle_since.load(Ordering::Relaxed))
     }
 
     #[cfg(test)]
-    pub(crate) fn begun(&self) -> Instant {
-        self.begun
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
 }
 

@@ -35,14 +35,14 @@ impl CloseSignal {
     /// Returns why streams must end; `None`: they need not.
     #[inline]
     pub fn closed(&self) -> Option<CloseReason> {
-        if self.drain.has_begun() { Some(CloseReason::Drain) } else { self.own.closed.get().copied() }
+        if self.drain.has_started() { Some(CloseReason::Drain) } else { self.own.closed.get().copied() }
     }
 
     /// Waits until streams must end, and returns why.
     pub async fn wait(self) -> CloseReason {
         tokio::select! {
             biased;
-            () = self.drain.begun() => CloseReason::Drain,
+            () = self.drain.started() => CloseReason::Drain,
             () = self.own.token.cancelled() => self.own.closed.get().copied().unwrap_or(CloseReason::Age),
         }
     }

@@ -120,7 +120,7 @@ impl<R: Serve> Connection<R> {
                 Err(error) => error.kind() != io::ErrorKind::WouldBlock,
             },
             // The first call may be on its way.
-            () = self.drain.begun() => false,
+            () = self.drain.started() => false,
             () = self.slot.evicted() => {
                 count(CloseReason::Evicted, &self.metrics);
                 true
@@ -146,7 +146,7 @@ impl<R: Serve> Connection<R> {
         let io = FairStream::with_first(io, self.queue.clone(), FIRST_HANDSHAKE_BYTES);
         let accepted = tokio::select! {
             biased;
-            () = self.drain.begun() => return Ok(()),
+            () = self.drain.started() => return Ok(()),
             () = self.slot.evicted() => {
                 count(CloseReason::Evicted, &self.metrics);
                 return Ok(());
@@ -206,7 +206,7 @@ impl<R: Serve> Connection<R> {
             biased;
             result = connection.as_mut() => return result,
             why = abuse.as_mut() => why,
-            () = drain.begun() => CloseReason::Drain,
+            () = drain.started() => CloseReason::Drain,
             why = lifetime.over() => why,
             () = revoked.as_mut() => CloseReason::Revoked,
         };
@@ -229,7 +229,7 @@ impl<R: Serve> Connection<R> {
             tokio::select! {
                 biased;
                 result = connection.as_mut() => return result,
-                () = drain.begun(), if why != CloseReason::Drain => why = CloseReason::Drain,
+                () = drain.started(), if why != CloseReason::Drain => why = CloseReason::Drain,
                 () = drain.force_closing() => {}
                 () = revoked.as_mut() => why = CloseReason::Revoked,
                 () = lifetime.requests().evicted() => {

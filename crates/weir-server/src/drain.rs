@@ -34,7 +34,7 @@ impl Default for ShutdownSettings {
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     /// Cheaper to read than the token, which is for waiting.
-    begun: Arc<AtomicBool>,
+    started: Arc<AtomicBool>,
     close: CancellationToken,
     begin: CancellationToken,
     force_close: CancellationToken,
@@ -43,8 +43,8 @@ pub struct Drain {
 
 impl Drain {
     /// Whether connections have been asked to finish.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
+    pub(crate) fn has_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
     }
 
     /// Closes the listeners. This comes first, so that the next connection of a client that receives GOAWAY is not
@@ -59,7 +59,7 @@ impl Drain {
     }
 
     /// Waits until connections must finish.
-    pub(crate) async fn begun(&self) {
+    pub(crate) async fn started(&self) {
         self.begin.cancelled().await;
     }
 
@@ -76,7 +76,7 @@ impl Drain {
     /// Asks connections to finish, waits at most `timeout` for all of them, then cuts the rest. Listeners must be closed
     /// before ([`Self::close`]). Returns `true` if none had to be cut.
     pub async fn finish(&self, timeout: Duration) -> bool {
-        self.begun.store(true, Ordering::Relaxed);
+        self.started.store(true, Ordering::Relaxed);
         self.begin.cancel();
         self.connections.close();
         let clean = tokio::time::timeout(timeout, self.connections.wait()).await.is_ok();

@@ -102,7 +102,7 @@ impl Requests {
 
 /// The lifetime of a connection.
 pub(crate) struct Lifetime {
-    begun: Instant,
+    started: Instant,
     age: Option<Duration>,
     idle_timeout: Option<Duration>,
     activity: Arc<Activity>,
@@ -114,7 +114,7 @@ impl Lifetime {
     pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, slot: Option<Arc<ConnectionSlot>>) -> Self {
         let bound = |time: Time| (time.0 > 0).then(|| time.duration());
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             age: bound(traffic.max_connection_age).map(jittered),
             idle_timeout: bound(traffic.idle_timeout),
             activity,
@@ -160,8 +160,8 @@ impl Lifetime {
     /// Returns the next time at which the connection may be over, with the reason.
     fn next_end(&self, now: Instant) -> Option<(Instant, CloseReason)> {
         let requests = self.requests.any();
-        let silent = (!requests).then(|| (self.begun + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
-        let old = self.age.map(|age| (self.begun + age, CloseReason::Age));
+        let silent = (!requests).then(|| (self.started + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
+        let old = self.age.map(|age| (self.started + age, CloseReason::Age));
         let idle = self.idle_timeout.map(|timeout| {
             // Before the first request this is only the time of the next evaluation.
             let since = if requests { self.activity.idle_since(now) } else { now };
@@ -219,7 +219,7 @@ mod tests {
     fn connections_without_a_request_are_closed_after_30_seconds() {
         for idle in [0, 1] {
             let silent = lifetime(0, idle);
-            assert_eq!(over(&silent, silent.begun), Some((CloseReason::Silent, FIRST_REQUEST_TIMEOUT)));
+            assert_eq!(over(&silent, silent.started), Some((CloseReason::Silent, FIRST_REQUEST_TIMEOUT)));
         }
     }
 
@@ -228,11 +228,11 @@ mod tests {
         let old = lifetime(100, 0);
         assert!(old.requests().note(Version::HTTP_11) && old.requests().are_http1());
         assert!(!old.requests().note(Version::HTTP_2) && !old.requests().are_http1());
-        let (why, after) = over(&old, old.begun).unwrap();
+        let (why, after) = over(&old, old.started).unwrap();
         assert!(why == CloseReason::Age && (90..=110).contains(&after.as_secs()), "{why:?} after {after:?}");
         let ageless = lifetime(0, 0);
         ageless.requests().note(Version::HTTP_2);
-        assert_eq!(over(&ageless, ageless.begun), None);
+        assert_eq!(over(&ageless, ageless.started), None);
     }
 
     #[test]
@@ -240,26 +240,29 @@ mod tests {
         let idle = lifetime(0, 10);
         idle.requests().note(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
-        let begun = activity.begun();
+        let started = activity.started();
         let [_first, _second] = [activity.begin(), activity.begin()].map(std::mem::ManuallyDrop::new);
-        assert_eq!(over(&idle, begun), None);
-        activity.ended(begun + seconds(50));
-        assert_eq!(over(&idle, begun + seconds(50)), None);
-        activity.ended(begun + seconds(60));
-        assert_eq!(over(&idle, begun + seconds(60)), Some((CloseReason::Idle, seconds(10))));
+        assert_eq!(over(&idle, started), None);
+        activity.ended(started + seconds(50));
+        assert_eq!(over(&idle, started + seconds(50)), None);
+        activity.ended(started + seconds(60));
+        assert_eq!(over(&idle, started + seconds(60)), Some((CloseReason::Idle, seconds(10))));
         drop(activity.begin());
-        assert!(idle.next_end(begun + seconds(65)).is_some_and(|(at, _)| at == begun + seconds(70)), "time goes on");
+        assert!(
+            idle.next_end(started + seconds(65)).is_some_and(|(at, _)| at == started + seconds(70)),
+            "time goes on"
+        );
     }
 
     #[test]
     fn a_connection_idle_after_a_late_first_request_is_closed() {
         let idle = lifetime(0, 1);
-        let begun = idle.begun;
-        assert_eq!(idle.next_end(begun), Some((begun + seconds(1), CloseReason::Idle)), "when to look again");
+        let started = idle.started;
+        assert_eq!(idle.next_end(started), Some((started + seconds(1), CloseReason::Idle)), "when to look again");
         idle.requests().note(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
         std::mem::forget(activity.begin());
-        activity.ended(activity.begun() + seconds(9));
-        assert_eq!(over(&idle, activity.begun() + seconds(9)), Some((CloseReason::Idle, seconds(1))));
+        activity.ended(activity.started() + seconds(9));
+        assert_eq!(over(&idle, activity.started() + seconds(9)), Some((CloseReason::Idle, seconds(1))));
     }
 }

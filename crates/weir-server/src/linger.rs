@@ -93,18 +93,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shutdown_does_not_wait_for_a_client_that_keeps_sending() {
         let (server, mut client) = duplex(MAX_DISCARDED_BYTES);
-        let begun = Instant::now();
+        let started = Instant::now();
         client.write_all(&vec![0; MAX_DISCARDED_BYTES]).await.unwrap();
         lingering(server).shutdown().await.unwrap();
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(started.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn shutdown_ends_without_the_client_after_one_second() {
         let (server, client) = duplex(64);
-        let begun = Instant::now();
+        let started = Instant::now();
         lingering(server).shutdown().await.unwrap();
-        assert!((LINGER_TIMEOUT..LINGER_TIMEOUT * 2).contains(&begun.elapsed()));
+        assert!((LINGER_TIMEOUT..LINGER_TIMEOUT * 2).contains(&started.elapsed()));
         drop(client);
     }
 }

@@ -24,7 +24,7 @@ use weir_core::{
 pub struct Rate {
     meter: Meter,
     /// Origin of the times in `state`.
-    begun: Instant,
+    started: Instant,
     state: Mutex<Option<Tat>>,
 }
 
@@ -33,7 +33,7 @@ impl Rate {
     pub fn new(count: NonZeroU32, period: Micros) -> Self {
         let count = u64::from(count.get());
         let meter = Meter::new(count, span::Rate::new(count, period));
-        Self { meter, begun: Instant::now(), state: Mutex::default() }
+        Self { meter, started: Instant::now(), state: Mutex::default() }
     }
 
     /// Takes one request.
@@ -41,7 +41,7 @@ impl Rate {
     /// # Errors
     /// Time until a request is admitted.
     pub(crate) fn take(&self) -> Result<(), Duration> {
-        self.take_at(|| self.begun.elapsed().as_micros() as Micros)
+        self.take_at(|| self.started.elapsed().as_micros() as Micros)
     }
 
     /// Reads the clock under the lock, so that times are in order.

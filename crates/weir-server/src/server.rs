@@ -91,7 +91,7 @@ pub struct Server<R> {
 }
 
 /// The resources that the connections of a listener share.
-struct Room {
+struct Capacity {
     slots: Arc<ConnectionSlots>,
     unread: Arc<Slots>,
     metrics: Arc<ListenerMetrics>,
@@ -110,7 +110,7 @@ impl<R: Serve> Server<R> {
     async fn run(mut self) {
         let (most, open) = (self.settings.max_connections, self.metrics.open.clone());
         let (slots, metrics) = (ConnectionSlots::new(most, open), Arc::new(self.metrics.clone()));
-        let room = Room { slots, unread: unread::of_port(), metrics };
+        let capacity = Capacity { slots, unread: unread::of_port(), metrics };
         let warnings = LogLimit::every(WARN_EVERY);
         loop {
             let accepted = tokio::select! {
@@ -119,7 +119,7 @@ impl<R: Serve> Server<R> {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok(accepted) => self.take(accepted, &room),
+                Ok(accepted) => self.take(accepted, &capacity),
                 // A client that has already disconnected must not delay the others.
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
@@ -134,7 +134,7 @@ impl<R: Serve> Server<R> {
         self.listener.close();
         for _ in 0..MAX_LAST_CONNECTIONS {
             match self.listener.accept_now() {
-                Ok(accepted) => self.take(accepted, &room),
+                Ok(accepted) => self.take(accepted, &capacity),
                 Err(error) if is_of_one_client(&error) => {}
                 Err(_) => break,
             }
@@ -142,17 +142,17 @@ impl<R: Serve> Server<R> {
     }
 
     /// Serves a connection, if there is capacity.
-    fn take(&self, accepted: Accepted, room: &Room) {
+    fn take(&self, accepted: Accepted, capacity: &Capacity) {
         let activity = Arc::new(Activity::new(self.settings.traffic.idle_timeout.0 > 0));
-        let Some(slot) = room.slots.take(Arc::clone(&activity)) else {
-            room.metrics.rejected.increment(1);
+        let Some(slot) = capacity.slots.take(Arc::clone(&activity)) else {
+            capacity.metrics.rejected.increment(1);
             return;
         };
         let Some(worker) = Worker::least_loaded(&self.workers) else { return };
         // Unix sockets do not use TLS.
         let tls = self.tls.as_ref().filter(|_| matches!(accepted, Accepted::Tcp(..)));
         let Ok(tls) = tls.map(|tls| tls.slot().map(|slot| (Arc::clone(tls), slot))).transpose() else {
-            room.metrics.rejected.increment(1);
+            capacity.metrics.rejected.increment(1);
             return;
         };
         let served = Connection {
@@ -161,9 +161,9 @@ impl<R: Serve> Server<R> {
             drain: self.drain.clone(),
             tls,
             clients: self.clients.clone(),
-            metrics: Arc::clone(&room.metrics),
+            metrics: Arc::clone(&capacity.metrics),
             activity,
-            unread: Unread::new(&room.unread),
+            unread: Unread::new(&capacity.unread),
             slot,
             queue: worker.queue(),
         };

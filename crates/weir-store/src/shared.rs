@@ -216,7 +216,7 @@ impl SharedStore {
 
     /// Asks the shared store, or falls back; also returns the grant for the renewal, if it was served.
     async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> (Result<Verdict, StoreError>, Option<Grant>) {
-        let at = request::store_call_began();
+        let at = request::store_call_started();
         let decided = match renewal {
             None => self.redis.verdict(plan).await.map(|verdict| (verdict, None)),
             Some(renewal) => {
@@ -252,7 +252,7 @@ impl SharedStore {
         if let Some(charges) = self.outage_charges() {
             charges.reset(key.prefix(key.depth()), subtree);
         }
-        let at = request::store_call_began();
+        let at = request::store_call_started();
         let done = self.redis.reset(key, anchor, subtree).await;
         request::store_call_ended(at, done.is_err());
         if let Some(near) = &self.near_cache {

@@ -125,24 +125,24 @@ mod tests {
     #[test]
     fn counters_begin_with_the_first_count_of_their_kind() {
         const KIND: usize = 3;
-        let begun: Arc<Mutex<HashMap<usize, Arc<AtomicU64>>>> = Arc::default();
+        let started: Arc<Mutex<HashMap<usize, Arc<AtomicU64>>>> = Arc::default();
         let factory = {
-            let begun = Arc::clone(&begun);
+            let started = Arc::clone(&started);
             move |index: usize| {
                 let kind = index - index % KIND;
-                let counter = |at| Counter::from_arc(Arc::clone(begun.lock().entry(at).or_default()));
+                let counter = |at| Counter::from_arc(Arc::clone(started.lock().entry(at).or_default()));
                 (kind..kind + KIND).map(|at| (at, counter(at))).collect()
             }
         };
         let sharded = ShardedCounters::new(3 * KIND, Box::new(factory));
-        assert_eq!((sharded.totals(), begun.lock().len()), (vec![0; 3 * KIND], 0));
+        assert_eq!((sharded.totals(), started.lock().len()), (vec![0; 3 * KIND], 0));
         sharded.add(4);
         sharded.add_many(3, 7);
         assert_eq!(sharded.totals(), [0, 0, 0, 7, 1, 0, 0, 0, 0]);
         sharded.add(4);
         drop(sharded);
         let mut exported: Vec<_> =
-            begun.lock().iter().map(|(at, count)| (*at, count.load(Ordering::Relaxed))).collect();
+            started.lock().iter().map(|(at, count)| (*at, count.load(Ordering::Relaxed))).collect();
         exported.sort_unstable();
         assert_eq!(exported, [(3, 7), (4, 2), (5, 0)]);
     }

@@ -205,7 +205,7 @@ impl Migration<'_> {
 
     /// Moves the keys back, and leaves the slot with its old owner. Meanwhile a key may be on neither node, so no
     /// client may request it.
-    pub fn give_back(self) {
+    pub fn move_back(self) {
         self.set(self.from, &["STABLE"]);
         let back = Migration { cluster: self.cluster, slot: self.slot, from: self.to, to: self.from };
         while back.move_some(KEYS_AT_ONCE) > 0 {}

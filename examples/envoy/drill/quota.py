@@ -98,7 +98,7 @@ class Envoy:
         return head
 
     async def one(self):
-        began = time.monotonic()
+        started = time.monotonic()
         pair = self.idle.pop() if self.idle else None
         try:
             if pair is None:
@@ -108,7 +108,7 @@ class Envoy:
             if isinstance(error, asyncio.TimeoutError):
                 self.slow += 1
             else:
-                self.failed.append((began, time.monotonic()))
+                self.failed.append((started, time.monotonic()))
             if pair is not None:
                 pair[1].close()
             return
@@ -286,7 +286,7 @@ class Drill:
         excess, bound = self.excess(), (STORED + LAG) * self.rate
         print(f"over the limit of {self.rate}/s, in any stretch of time: {excess:.0f} requests, of at most {bound:.0f}: "
               f"{STORED * self.rate:.0f} stored and {LAG * self.rate:.0f} by lag")
-        wrong = sum(envoy is not first or ended < killed or began > back for envoy in self.envoys for began, ended in envoy.failed)
+        wrong = sum(envoy is not first or ended < killed or started > back for envoy in self.envoys for started, ended in envoy.failed)
         denied, slow = sum(envoy.denied for envoy in self.envoys), sum(envoy.slow for envoy in self.envoys)
         slow_at_most = SLOW_AT_MOST * (denied + sum(len(envoy.admitted) for envoy in self.envoys))
         print(f"failed {len(first.failed)} of the Envoy that was killed, {wrong} others, refused {denied}, "

@@ -19,12 +19,12 @@ pub(super) struct ScanSchedule {
     /// Time at which the next page may start.
     next: Mutex<Instant>,
     /// Permits for the page in flight and for waiting ones.
-    room: Semaphore,
+    places: Semaphore,
 }
 
 impl Default for ScanSchedule {
     fn default() -> Self {
-        Self { next: Mutex::new(Instant::now()), room: Semaphore::new(1 + MAX_WAITING) }
+        Self { next: Mutex::new(Instant::now()), places: Semaphore::new(1 + MAX_WAITING) }
     }
 }
 
@@ -34,7 +34,7 @@ impl ScanSchedule {
     /// # Errors
     /// [`Overload`] if too many wait.
     pub(super) async fn run<T>(&self, pauses: bool, page: impl Future<Output = T>) -> Result<T, Overload> {
-        let _room = self.room.try_acquire().map_err(|_| Overload::Concurrency)?;
+        let _place = self.places.try_acquire().map_err(|_| Overload::Concurrency)?;
         let next = self.next.lock().await;
         sleep_until(*next).await;
         let since = Instant::now();

@@ -68,9 +68,9 @@ impl<S: Store> CheckService<S> {
         let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
         let unserved = if leasable.is_err() { LeaseCall::NotLeasable } else { LeaseCall::Changed };
         // A client that knows no generation has nothing to return.
-        let given_back = if leasable.is_err() && generation > 0 && (kept, want) == (0, 0) {
+        let returned = if leasable.is_err() && generation > 0 && (kept, want) == (0, 0) {
             let renewal = Renewal { id, sequence, spent, kept, want, ttl: SECOND };
-            match self.limiter.give_back(&handle, &request, &renewal).await {
+            match self.limiter.return_units(&handle, &request, &renewal).await {
                 Ok(grant) => grant,
                 Err(error) if request.cost == 0 => {
                     handle.counters.lease(domain, LeaseCall::Lost, None);
@@ -82,7 +82,7 @@ impl<S: Store> CheckService<S> {
         } else {
             None
         };
-        if request.cost == 0 && renewal.is_none() && given_back.is_none() {
+        if request.cost == 0 && renewal.is_none() && returned.is_none() {
             handle.counters.lease(domain, unserved, None);
             return Ok(encode(LeaseAnswer { decision: None, grant: None, leasable }));
         }
@@ -91,7 +91,7 @@ impl<S: Store> CheckService<S> {
             let answer = by_itself(leased.as_ref().ok().map(|leased| &leased.answer));
             count(&handle, actor.transport, &request, answer, self.is_observed);
         }
-        let grant = leased.as_ref().ok().and_then(|leased| leased.grant).or(given_back);
+        let grant = leased.as_ref().ok().and_then(|leased| leased.grant).or(returned);
         let call = match (renewal, grant) {
             (_, Some(_)) => LeaseCall::Served,
             (Some(_), None) => LeaseCall::Lost,

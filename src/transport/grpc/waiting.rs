@@ -61,14 +61,14 @@ impl WaitingAnswers {
     /// Adds a check, which starts at the next poll.
     pub(super) fn push(&mut self, check: BoxFuture<'static, BytesMut>) {
         self.len += 1;
-        let (_, began) = self.driver.get_or_insert_with(|| {
-            let began = Arc::new(Notify::new());
-            let driving = drive(Arc::clone(&self.shared), self.connected.clone(), Arc::clone(&began));
-            (AbortOnDropHandle::new(tokio::spawn(carried(driving))), began)
+        let (_, started) = self.driver.get_or_insert_with(|| {
+            let started = Arc::new(Notify::new());
+            let driving = drive(Arc::clone(&self.shared), self.connected.clone(), Arc::clone(&started));
+            (AbortOnDropHandle::new(tokio::spawn(carried(driving))), started)
         });
         let mut shared = self.shared.lock();
         if shared.waiting.is_empty() {
-            began.notify_one();
+            started.notify_one();
         }
         shared.waiting.push_back(check);
     }
@@ -105,9 +105,9 @@ impl WaitingAnswers {
 }
 
 /// Drives checks whenever their stream is not polled for [`UNREAD_AFTER`]. Waits while there are none.
-async fn drive(shared: Arc<Mutex<Shared>>, connected: Connected, began: Arc<Notify>) {
+async fn drive(shared: Arc<Mutex<Shared>>, connected: Connected, started: Arc<Notify>) {
     loop {
-        began.notified().await;
+        started.notified().await;
         loop {
             sleep(UNREAD_AFTER).await;
             let mut shared = shared.lock();

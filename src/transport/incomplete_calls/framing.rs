@@ -77,8 +77,8 @@ mod tests {
                 let next = (at + cut).min(bytes.len());
                 let ended = framing.advance(&bytes[at..next]);
                 prop_assert_eq!(ended, ends.iter().any(|end| (at + 1..=next).contains(end)));
-                let begun = ends.iter().rev().find(|end| **end <= next).copied().unwrap_or(0);
-                prop_assert_eq!(framing.unfinished_bytes(), next - begun);
+                let started = ends.iter().rev().find(|end| **end <= next).copied().unwrap_or(0);
+                prop_assert_eq!(framing.unfinished_bytes(), next - started);
                 at = next;
                 if at == bytes.len() {
                     break;

@@ -222,7 +222,7 @@ impl Renewing {
     }
 
     /// Returns all units to the store: the demand immediately, the rate after `ttl`.
-    pub async fn give_back<S: Store>(mut self, limiter: &Limiter<S>, ttl: Micros) {
+    pub async fn return_units<S: Store>(mut self, limiter: &Limiter<S>, ttl: Micros) {
         let demand = self.demand.renewal(0, 0, 1);
         let rate = if ttl > 0 { self.rate.renewal(self.rate.units, 0, ttl) } else { self.rate.renewal(0, 0, 1) };
         // If this fails, the holds expire.

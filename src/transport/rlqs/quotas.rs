@@ -194,12 +194,12 @@ impl<S: Store> Quotas<S> {
                 self.follow_policy().await;
             }
             let pause = {
-                let (began, mut state) = (Instant::now(), self.lock());
+                let (started, mut state) = (Instant::now(), self.lock());
                 state.tick(self.now());
                 let held = state.levels.values().map(|it| it.held()).sum();
                 self.metrics.set_totals(state.stream_count(), state.bucket_count(), held);
                 // With many buckets this takes long. The pause limits it to a fifth of the time.
-                4 * began.elapsed()
+                4 * started.elapsed()
             };
             // New levels are renewed now.
             self.added.notify_one();
@@ -210,7 +210,7 @@ impl<S: Store> Quotas<S> {
                     removed.into_iter().map(|mut held| held.renew(Load::default())).collect()
                 };
                 stream::iter(removed)
-                    .for_each_concurrent(MAX_RENEWING, |level| level.give_back(&self.limiter, 0))
+                    .for_each_concurrent(MAX_RENEWING, |level| level.return_units(&self.limiter, 0))
                     .await;
             }
             sleep(pause).await;
@@ -292,9 +292,9 @@ impl<S: Store> Quotas<S> {
             state.levels.values_mut().map(|held| held.renew(Load::default())).collect()
         };
         let ttl = FINAL_TTL_SECONDS as Micros * SECOND + self.timing.lag;
-        let given_back =
-            stream::iter(levels).for_each_concurrent(MAX_RENEWING, |level| level.give_back(&self.limiter, ttl));
-        if timeout(GIVING_BACK, given_back).await.is_err() {
+        let returned =
+            stream::iter(levels).for_each_concurrent(MAX_RENEWING, |level| level.return_units(&self.limiter, ttl));
+        if timeout(GIVING_BACK, returned).await.is_err() {
             let seconds = hold_ttl(&self.timing) / SECOND;
             warn!(seconds, "not everything that was divided is given back; it is free when its time is over");
         }

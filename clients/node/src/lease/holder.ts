@@ -17,7 +17,7 @@ export interface Renewal {
   readonly lease: number;
   /** Rises with each request of the lease. */
   readonly sequence: number;
-  /** Units spent since the lease began. */
+  /** Units spent since the lease started. */
   readonly spent: number;
   readonly kept: number;
   readonly want: number;

@@ -102,10 +102,10 @@ export class Leases {
   }
 
   async #ask(entry: Entry, renewal: Renewal, request: CheckRequest, context: CallContext): Promise<CheckResponse> {
-    const beganMs = performance.now();
+    const startedMs = performance.now();
     const response = await this.#send(entry, renewal, request, context.deadlineMs);
     if (!response) {
-      const leftMs = context.deadlineMs - (performance.now() - beganMs);
+      const leftMs = context.deadlineMs - (performance.now() - startedMs);
       return this.ordinary(request, { ...context, deadlineMs: Math.max(leftMs, 0) });
     }
     if (!response.decision) throw new WeirError("INTERNAL", "an answer to Lease without a decision");
@@ -136,8 +136,8 @@ export class Leases {
       }
       // Without terms the key counts as not leasable: its terms are not requested again for a second.
       const answer = response ? fromMessage(response) : { lease, sequence, isRefused: false, grant: null, terms: null };
-      const givenBack = machine.answered(answer, monotonicUs());
-      if (givenBack) void this.#renew(entry, givenBack);
+      const returned = machine.answered(answer, monotonicUs());
+      if (returned) void this.#renew(entry, returned);
       return response;
     } catch (error) {
       machine.lost(lease, sequence, monotonicUs());

@@ -85,10 +85,10 @@ export class LeaseMachine {
   answered({ lease, sequence, isRefused, retryAfterUs = 0, grant, terms }: Answer, nowUs: number): Renewal | null {
     const [holder, requested] = [this.#holder, this.#requested];
     if (lease !== this.#lease || (!holder && !requested)) return null;
-    let givenBack: Renewal | null = null;
+    let returned: Renewal | null = null;
     if (holder) {
       if (terms ? terms.generation !== holder.terms.generation : !grant) {
-        givenBack = holder.close(nowUs);
+        returned = holder.close(nowUs);
       } else if (grant) {
         holder.answered(sequence, grant, isRefused, retryAfterUs, nowUs);
         return null;
@@ -99,12 +99,12 @@ export class LeaseMachine {
     }
     if (!terms) {
       this.#forget(nowUs + ASK_AGAIN_AFTER_US);
-      return givenBack;
+      return returned;
     }
     this.#holder = new Holder(++this.#lease, terms, this.balance, nowUs);
     this.#requested = null;
     if (requested && isRefused) this.#holder.refused(requested.cost, retryAfterUs, requested.sentUs, nowUs);
-    return givenBack;
+    return returned;
   }
 
   /** To be called for a request that failed or will not be answered. */
@@ -116,9 +116,9 @@ export class LeaseMachine {
 
   /** Ends the lease. Returns a request to send, which returns the units held. The machine may be used again. */
   close(nowUs: number): Renewal | null {
-    const givenBack = this.#holder?.close(nowUs) ?? null;
+    const returned = this.#holder?.close(nowUs) ?? null;
     this.#forget(-Infinity);
-    return givenBack;
+    return returned;
   }
 
   /** Returns whether the lease may be dropped, except for `lastLease`. */

@@ -15,10 +15,10 @@ const cleanups = new WeakMap<Scope, (() => unknown)[]>();
 export function atEnd(t: Scope, cleanup: () => unknown): void {
   const stack = cleanups.get(t);
   if (stack) return void stack.push(cleanup);
-  const begun = [cleanup];
-  cleanups.set(t, begun);
+  const started = [cleanup];
+  cleanups.set(t, started);
   t.after(async () => {
-    for (const next of begun.reverse()) await next();
+    for (const next of started.reverse()) await next();
   });
 }
 

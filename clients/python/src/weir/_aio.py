@@ -273,7 +273,7 @@ class AsyncClient(ClientBase):
         await to_its_end(self._close())
 
     async def _close(self) -> None:
-        await self._leases.give_back(self._deadline_seconds)
+        await self._leases.return_units(self._deadline_seconds)
         self._channel_closed = True
         if self._channel:
             await self._channel.close()

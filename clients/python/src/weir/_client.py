@@ -279,7 +279,7 @@ class Client(ClientBase):
         Calls fail afterwards.
         """
         self._closed = True
-        self._leases.give_back(self._deadline_seconds)
+        self._leases.return_units(self._deadline_seconds)
         if self._batches:
             self._batches.close()
         self._channel.close()

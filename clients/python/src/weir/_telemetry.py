@@ -125,7 +125,7 @@ class OpenTelemetry:
         """Observes a call with checks of these domains, one for each check."""
         # The duration is recorded under the common domain of the checks, or else under the default domain.
         domain = _name(domains[0] if len(set(domains)) == 1 else "")
-        began = time.perf_counter()
+        started = time.perf_counter()
         with self._tracer.start_as_current_span(
             "weir.check",
             kind=trace.SpanKind.CLIENT,
@@ -140,7 +140,7 @@ class OpenTelemetry:
                 recording.failed(error, len(domains))
                 raise
             finally:
-                self._duration.record(time.perf_counter() - began, {"domain": domain})
+                self._duration.record(time.perf_counter() - started, {"domain": domain})
                 for decision, of_check in zip(recording.decisions, domains, strict=False):
                     self._checks.add(1, {**_labels(decision), "domain": _name(of_check)})
 

@@ -51,7 +51,7 @@ pub(crate) fn late() -> Error {
 }
 
 pub(crate) struct Leases {
-    begun: Instant,
+    started: Instant,
     table: RwLock<HashMap<ByKey, Arc<Entry>>>,
     /// Notified when the table gets its first entry.
     filled: Notify,
@@ -87,15 +87,15 @@ impl Leases {
         tasks: &mut JoinSet<()>,
     ) -> Arc<Self> {
         let (queue, jobs) = mpsc::channel(MAX_KEYS);
-        let (begun, table, filled) = (Instant::now(), RwLock::default(), Notify::new());
-        let leases = Arc::new(Self { begun, table, filled, queue, deadline, caller, telemetry });
+        let (started, table, filled) = (Instant::now(), RwLock::default(), Notify::new());
+        let leases = Arc::new(Self { started, table, filled, queue, deadline, caller, telemetry });
         tasks.spawn(stream::run(Arc::clone(&leases), jobs));
         tasks.spawn(Arc::clone(&leases).keep());
         leases
     }
 
     fn now(&self) -> Micros {
-        self.begun.elapsed().as_micros() as Micros
+        self.started.elapsed().as_micros() as Micros
     }
 
     /// Decides a check that a lease may decide. If held units pay for it, this only takes the table's read lock and
@@ -207,7 +207,7 @@ impl Leases {
     /// Returns all held units and waits until the service confirms that, at most for the client's deadline.
     pub(crate) async fn close(&self) {
         let entries = std::mem::take(&mut *self.table.write().unwrap_or_else(PoisonError::into_inner));
-        let give_back = async {
+        let return_units = async {
             let mut answers = Vec::new();
             for entry in entries.into_values() {
                 entry.tell(&self.telemetry);
@@ -225,6 +225,6 @@ impl Leases {
             }
         };
         // After the timeout the units count as spent too.
-        let _ = timeout(self.deadline, give_back).await;
+        let _ = timeout(self.deadline, return_units).await;
     }
 }

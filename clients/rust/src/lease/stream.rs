@@ -239,12 +239,12 @@ impl Leases {
         permit.record(None);
         let answer = message::answer(response);
         let now = self.now();
-        let give_back = job.entry.lease().answered(&job.entry.balance, &answer, now);
+        let return_units = job.entry.lease().answered(&job.entry.balance, &answer, now);
         // A renewal without a check that grants nothing does not imply that checks pass again.
         if job.request.cost > 0 || answer.grant.is_none_or(|grant| grant.units > 0) {
             job.entry.decided_by_service(job.request.cost, &decision, now);
         }
-        give_back.into_iter().for_each(|request| self.renew(&job.entry, request));
+        return_units.into_iter().for_each(|request| self.renew(&job.entry, request));
         job.reply(Ok(Some(decision)));
     }
 }

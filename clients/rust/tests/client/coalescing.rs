@@ -66,13 +66,13 @@ async fn checks_of_a_rejected_stream_are_calls_of_their_own() {
     let (streamed, unary) = (service.checks("grpc_stream"), service.checks("grpc"));
     let breaker = BreakerSettings { failures: 1, ..BreakerSettings::default() };
     let weir = patient(&service.address).coalesce(true).retries(0).breaker(breaker).build().unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     for number in 0..20 {
         assert!(weir.check(["user", &number.to_string()]).await.unwrap().allowed);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert_eq!((service.checks("grpc_stream"), service.checks("grpc")), (streamed, unary + 20));
-    assert!(service.rejected_streams() <= 1 + began.elapsed().as_secs(), "it is asked for once a second at most");
+    assert!(service.rejected_streams() <= 1 + started.elapsed().as_secs(), "it is asked for once a second at most");
     // The stream is opened again.
     other.close().await;
     until_streaming(&weir, &service).await;

@@ -55,9 +55,9 @@ async fn a_request_passes_after_its_wait() {
     let queued = queued(Duration::from_millis(500));
     // On a machine that is slower than the queue the next request waits.
     eventually("a request that waits", async || {
-        let began = Instant::now();
+        let started = Instant::now();
         passed(weir.guard(&queued).await);
-        Some(()).filter(|()| began.elapsed() >= Duration::from_millis(250))
+        Some(()).filter(|()| started.elapsed() >= Duration::from_millis(250))
     })
     .await;
 }

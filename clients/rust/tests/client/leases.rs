@@ -226,7 +226,7 @@ async fn while_the_service_rejects_the_stream_calls_decide() {
     let other = streaming(&service).await;
     let breaker = BreakerSettings { failures: 1, ..BreakerSettings::default() };
     let weir = patient(&service.address).lease(true).retries(0).breaker(breaker).build().unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     for number in 0..50 {
         let decision = weir.check(KEY).await.unwrap();
         assert!(decision.allowed && decision.source == Source::Service, "{decision:?}");
@@ -234,7 +234,7 @@ async fn while_the_service_rejects_the_stream_calls_decide() {
             assert!(weir.check(["api", &number.to_string()]).await.unwrap().allowed);
         }
     }
-    assert!(service.rejected_streams() <= 1 + began.elapsed().as_secs(), "it is asked for once a second at most");
+    assert!(service.rejected_streams() <= 1 + started.elapsed().as_secs(), "it is asked for once a second at most");
     assert_eq!(left(&service).await, UNITS - 50);
     // The stream is opened again.
     other.close().await;

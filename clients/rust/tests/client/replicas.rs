@@ -70,7 +70,7 @@ impl Load {
     }
 
     /// Waits for 500 more answers.
-    async fn goes_on(&self) {
+    async fn proceeds(&self) {
         let before = self.answered.load(Relaxed);
         eventually("more answers", async || (self.answered.load(Relaxed) > before + 500).then_some(())).await;
     }
@@ -88,9 +88,9 @@ async fn a_killed_replica_fails_no_call(coalesce: bool) {
     let mut replicas = Replicas::start(2);
     let weir = patient(&replicas.target()).coalesce(coalesce).build().unwrap();
     let load = Load::start(&weir);
-    load.goes_on().await;
+    load.proceeds().await;
     drop(replicas.running[0].take());
-    load.goes_on().await;
+    load.proceeds().await;
     load.was_charged_once(&weir).await;
 }
 
@@ -99,15 +99,15 @@ async fn a_rolling_restart_fails_no_call(coalesce: bool) {
     let weir = patient(&replicas.target()).coalesce(coalesce).build().unwrap();
     let load = Load::start(&weir);
     for number in 0..2 {
-        load.goes_on().await;
+        load.proceeds().await;
         let ending = replicas.running[number].take().unwrap();
         tokio::task::spawn_blocking(|| ending.end()).await.unwrap();
-        load.goes_on().await;
+        load.proceeds().await;
         let started = replicas.running[number].insert(replicas.setups[number].start());
         // The other replica is killed only once this one gets checks.
         eventually("it is asked", async || started.is_asked().then_some(())).await;
     }
-    load.goes_on().await;
+    load.proceeds().await;
     load.was_charged_once(&weir).await;
 }
 

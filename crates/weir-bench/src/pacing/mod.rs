@@ -81,9 +81,9 @@ impl<C: Clock> Pacer<C> {
     }
 
     /// Returns a call that was taken but not sent, because the load ended first.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn put_back(&self) {
         if let Loop::Open(queue) = &self.mode {
-            queue.given_back.fetch_add(1, Ordering::Relaxed);
+            queue.put_back.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -94,7 +94,7 @@ pub(crate) struct DueCalls {
     /// A permit for each due call.
     due: Semaphore,
     taken: AtomicU64,
-    given_back: AtomicU64,
+    put_back: AtomicU64,
 }
 
 /// Deviations from the schedule of an open loop, without its warm-up.
@@ -133,7 +133,7 @@ impl ScheduleStats {
 
 impl DueCalls {
     pub(crate) fn new(schedule: Schedule) -> Self {
-        Self { schedule, due: Semaphore::new(0), taken: AtomicU64::new(0), given_back: AtomicU64::new(0) }
+        Self { schedule, due: Semaphore::new(0), taken: AtomicU64::new(0), put_back: AtomicU64::new(0) }
     }
 
     fn take(&self) -> Nanos {
@@ -180,13 +180,13 @@ impl DueCalls {
         self.due.close();
         // Calls that became due since the last pass count as never sent.
         let due = schedule.due_by(clock.now());
-        self.given_back.fetch_add(due - issued, Ordering::Relaxed);
+        self.put_back.fetch_add(due - issued, Ordering::Relaxed);
         stats.due = due.saturating_sub(first_measured);
         Ok(())
     }
 
     /// Returns the number of due calls that were never sent; final once the last caller has ended.
     pub(crate) fn unsent(&self) -> u64 {
-        self.due.available_permits() as u64 + self.given_back.load(Ordering::Relaxed)
+        self.due.available_permits() as u64 + self.put_back.load(Ordering::Relaxed)
     }
 }

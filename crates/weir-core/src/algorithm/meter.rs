@@ -101,8 +101,8 @@ impl Meter {
 
     /// Returns the largest cost that passes at the arrival time `at`, which is not before `now`.
     fn remaining(&self, at: Span, now: Span) -> u64 {
-        let room = self.rate.sub(self.rate.add(self.depth, now), at);
-        self.rate.units_within(room, self.limit)
+        let headroom = self.rate.sub(self.rate.add(self.depth, now), at);
+        self.rate.units_within(headroom, self.limit)
     }
 
     /// Returns the numbers for `tat.lua`: most, whole, part, den, the depth in micros and parts, and the reach.

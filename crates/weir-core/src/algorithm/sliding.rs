@@ -110,8 +110,8 @@ impl Window {
     /// Returns the first time at which `units` pass that are refused now.
     fn passes_at<const BITS: u32>(&self, view: View<'_, BITS>, units: u64) -> Micros {
         let excess = (view.units() + units).saturating_sub(self.limit);
-        let room = if excess > 0 { view.mark_of(excess).map_or(0, |mark| self.leaves(mark)) } else { 0 };
-        if units > 0 { room.max(self.rests_until(view)) } else { room }
+        let headroom = if excess > 0 { view.mark_of(excess).map_or(0, |mark| self.leaves(mark)) } else { 0 };
+        if units > 0 { headroom.max(self.rests_until(view)) } else { headroom }
     }
 
     fn remaining<const BITS: u32>(&self, view: View<'_, BITS>, now: Micros) -> u64 {

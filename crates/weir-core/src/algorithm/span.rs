@@ -79,24 +79,24 @@ impl Rate {
         Span { micros: a.micros - b.micros - borrow, num: num + borrow * self.den }
     }
 
-    /// Returns the most units that fit into the time `room`, at most `max`; 0 if `room` is
+    /// Returns the most units that fit into the time `headroom`, at most `max`; 0 if `headroom` is
     /// negative.
     ///
     /// A floating-point guess, exact to one unit below 2^52, then corrected by [`Rate::span`].
-    pub(crate) fn units_within(self, room: Span, max: u64) -> u64 {
-        if room.micros < 0 {
+    pub(crate) fn units_within(self, headroom: Span, max: u64) -> u64 {
+        if headroom.micros < 0 {
             return 0;
         }
         if self.part == 0 {
-            return ((room.micros / self.whole) as u64).min(max);
+            return ((headroom.micros / self.whole) as u64).min(max);
         }
         let den = self.den as f64;
-        let guess = (room.micros as f64 * den + room.num as f64) / (self.whole as f64 * den + self.part as f64);
+        let guess = (headroom.micros as f64 * den + headroom.num as f64) / (self.whole as f64 * den + self.part as f64);
         let mut units = (guess as u64).min(max);
-        while units > 0 && self.span(units) > room {
+        while units > 0 && self.span(units) > headroom {
             units -= 1;
         }
-        while units < max && self.span(units + 1) <= room {
+        while units < max && self.span(units + 1) <= headroom {
             units += 1;
         }
         units
@@ -131,12 +131,12 @@ mod tests {
         }
 
         #[test]
-        fn units_within_is_the_largest_that_fits(count in 1u64..10_000_000, period in 1..DAY, room in 0..1i64 << 40) {
+        fn units_within_is_the_largest_that_fits(count in 1u64..10_000_000, period in 1..DAY, headroom in 0..1i64 << 40) {
             let rate = Rate::new(count, period);
             let max = 1 << 32;
-            let units = rate.units_within(Span::whole(room), max);
-            prop_assert!(rate.span(units) <= Span::whole(room));
-            prop_assert!(units == max || rate.span(units + 1) > Span::whole(room));
+            let units = rate.units_within(Span::whole(headroom), max);
+            prop_assert!(rate.span(units) <= Span::whole(headroom));
+            prop_assert!(units == max || rate.span(units + 1) > Span::whole(headroom));
         }
     }
 

@@ -121,7 +121,7 @@ local function tat_answer(p, allowed, retry, ri, rn, ti, tn, now)
 end
 
 -- Returns the time left at the arrival time `ti, tn`.
-local function tat_room(p, ti, tn, now)
+local function tat_headroom(p, ti, tn, now)
   local ri, rn = span_sub(p[5], p[6], ti, tn, p[4])
   return ri + now, rn
 end
@@ -131,7 +131,7 @@ local function tat_refund(p, s, ti, tn, now, units)
   local si, sn = span_of(units, p[2], p[3], den)
   local bi, bn = span_sub(ti, tn, si, sn, den)
   if bi < now then bi, bn = now, 0 end
-  local ri, rn = tat_room(p, bi, bn, now)
+  local ri, rn = tat_headroom(p, bi, bn, now)
   return tat_answer(p, 1, -1, ri, rn, bi, bn, now), s and {bi, bn, p[7]}
 end
 
@@ -147,10 +147,10 @@ local function tat_step(p, s, now, cost)
   if ti < now then ti, tn = now, 0 end
   local most, whole, part = p[1], p[2], p[3]
   if cost > most then
-    local ri, rn = tat_room(p, ti, tn, now)
+    local ri, rn = tat_headroom(p, ti, tn, now)
     return tat_answer(p, 0, -1, ri, rn, ti, tn, now)
   end
-  -- The common path is inlined, including span_add, tat_room and tat_answer: a call takes longer than their work.
+  -- The common path is inlined, including span_add, tat_headroom and tat_answer: a call takes longer than their work.
   local si, sn = cost * whole, 0
   if part > 0 then si, sn = span_of(cost, whole, part, den) end
   local ni, nn = ti + si, tn + sn

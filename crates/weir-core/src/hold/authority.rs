@@ -18,7 +18,7 @@ pub trait Ledgers: States {
     fn put_ledger(&mut self, index: usize, ledger: Ledger);
 
     /// Makes space for one more state by any means: its units were held and are settled.
-    fn force_room(&mut self) {}
+    fn force_reserve(&mut self) {}
 
     /// Sets the expiry of a level's ledger to `reset_after` from now, in stores that expire by time.
     fn keep_ledger(&mut self, _index: usize, _reset_after: Micros) {}
@@ -117,14 +117,14 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
     let mut ledgers: SmallVec<[Ledger; 4]> = (0..plan.levels().len()).map(|index| states.take_ledger(index)).collect();
     let holders = ledgers.iter().map(|ledger| ledger.holders(renewal.id)).max().unwrap_or(1);
     let units = renewal.want.min((free / (2 * holders)).max(1));
-    let has_room = ledgers.iter().all(|ledger| ledger.has_room(renewal.id, MAX_HOLDS));
+    let has_capacity = ledgers.iter().all(|ledger| ledger.has_capacity(renewal.id, MAX_HOLDS));
     for (index, mut ledger) in ledgers.drain(..).enumerate() {
-        if has_room {
+        if has_capacity {
             ledger.grant(renewal, units, now);
         }
         states.put_ledger(index, ledger);
     }
-    if has_room { units } else { 0 }
+    if has_capacity { units } else { 0 }
 }
 
 /// Stores a level's state for as long as it may matter to outstanding units, which may be charged at their deadline.
@@ -175,7 +175,7 @@ pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, stat
     let state_index = plan.state_of(index);
     if !states.has_entry(state_index) {
         // The units were granted, so they must count, also in a full store.
-        states.force_room();
+        states.force_reserve();
     }
     let lasts = lasts(&level.base(), &state, reset_after, now);
     states.put(state_index, state, lasts);

@@ -149,11 +149,11 @@ impl ClientLease {
         if answer.lease != self.lease || matches!(self.state, State::Cold { .. }) {
             return None;
         }
-        let mut given_back = None;
+        let mut returned = None;
         if let State::Held { holder, generation } = &mut self.state {
             let ends = answer.offer.map_or(answer.grant.is_none(), |offer| offer.generation != *generation);
             match &answer.grant {
-                _ if ends => given_back = holder.close(balance, now).map(|it| request(&it, *generation, 0)),
+                _ if ends => returned = holder.close(balance, now).map(|it| request(&it, *generation, 0)),
                 Some(grant) => {
                     let _burnt = holder.answered(balance, grant, answer.is_refused, now);
                     return None;
@@ -178,7 +178,7 @@ impl ClientLease {
             }
             None => self.forget(now + ASK_AGAIN_AFTER),
         }
-        given_back
+        returned
     }
 
     fn forget(&mut self, quiet_until: Micros) {
@@ -201,12 +201,12 @@ impl ClientLease {
     /// Ends the lease, and returns a request that releases its units. Afterwards the lease is in
     /// its initial state.
     pub fn close(&mut self, balance: &Balance, now: Micros) -> Option<LeaseRequest> {
-        let given_back = match &mut self.state {
+        let returned = match &mut self.state {
             State::Held { holder, generation } => holder.close(balance, now).map(|it| request(&it, *generation, 0)),
             _ => None,
         };
         self.forget(Micros::MIN);
-        given_back
+        returned
     }
 
     /// Whether it can be forgotten.

@@ -241,7 +241,7 @@ local function hold_reserved(ledger, kind, deadline)
 end
 
 -- Reservations may use half of a ledger; the other half is for leases.
-local function hold_has_room(ledger, kind, deadline)
+local function hold_has_capacity(ledger, kind, deadline)
   local own = 0
   for index = 1, #ledger do
     if ledger[index][1] == KEPT or ledger[index][1] == RELEASED then own = own + 1 end

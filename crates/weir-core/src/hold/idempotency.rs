@@ -73,7 +73,7 @@ pub fn decide_with_holds(
             // as admitted requests.
             let has_charged = is_reserved || outcome.is_none() && plan.charges(&decisions);
             // Without space for the answer it is not remembered: a record never refuses a request.
-            if has_charged && states.make_room(None) {
+            if has_charged && states.reserve_record(None) {
                 let answered = Record::Answered {
                     fingerprint: request.fingerprint,
                     levels: levels_digest(plan, 0..plan.levels().len()),

@@ -133,7 +133,7 @@ impl Ledger {
     }
 
     /// Whether a renewal may be granted units.
-    pub(super) fn has_room(&self, id: HoldId, max: usize) -> bool {
+    pub(super) fn has_capacity(&self, id: HoldId, max: usize) -> bool {
         self.holds.len() < max || self.holds.iter().any(|hold| hold.id == id)
     }
 

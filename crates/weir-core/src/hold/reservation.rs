@@ -11,7 +11,7 @@ use super::{
 use crate::{
     algorithm::Spent,
     domain::{Decision, Micros, request::RESERVATION_TTL, time::SECOND},
-    plan::{self, Decisions, Plan, dry_run, no_room, passes, peek, put_if_room, step},
+    plan::{self, Decisions, Plan, dry_run, passes, peek, put_if_it_fits, refuse_as_full, step},
 };
 
 /// Number of random bytes at the start of a reservation's name.
@@ -178,10 +178,10 @@ impl Ledger {
         self.holds.iter().position(|hold| hold.id == id && hold.deadline == deadline)
     }
 
-    fn has_room_for(&self, on_expiry: OnExpiry, deadline: Micros) -> bool {
+    fn fits(&self, on_expiry: OnExpiry, deadline: Micros) -> bool {
         let own = self.holds.iter().filter(|hold| hold.id.is_of_reservations()).count();
-        let has_room = self.holds.len() < MAX_HOLDS && own < MAX_RESERVED;
-        has_room || self.reserved(on_expiry, deadline).is_some()
+        let has_capacity = self.holds.len() < MAX_HOLDS && own < MAX_RESERVED;
+        has_capacity || self.reserved(on_expiry, deadline).is_some()
     }
 
     fn reserve(&mut self, on_expiry: OnExpiry, deadline: Micros, units: u64) {
@@ -211,7 +211,7 @@ pub trait Reservations: Ledgers {
 
     /// Makes space for a new record: of a reservation on these levels, with their ledgers, or of an
     /// answer (`None`). `false` if there is no space.
-    fn make_room(&mut self, held: Option<&[usize]>) -> bool;
+    fn reserve_record(&mut self, held: Option<&[usize]>) -> bool;
 
     /// Stores a record until it expires. Space for a new one must have been made.
     fn put_record(&mut self, name: &[u8], record: Record);
@@ -270,25 +270,25 @@ fn reserve(
         // A refusal stores a state that it clamped.
         for (index, decision) in decisions.iter().enumerate().filter(|(_, decision)| !decision.allowed) {
             if let Some(state) = step(plan, states, index, plan.total_cost(index), now).1 {
-                put_if_room(plan, states, index, state, decision.reset_after, now);
+                put_if_it_fits(plan, states, index, state, decision.reset_after, now);
             }
         }
         return (decisions, Outcome::Refused);
     }
     let units = plan.levels().first().map_or(0, |level| level.cost.unsigned_abs());
-    let (mut holds, mut has_room) = (Vec::new(), true);
+    let (mut holds, mut has_capacity) = (Vec::new(), true);
     for index in (0..decisions.len()).filter(|index| units > 0 && decisions[*index].allowed) {
         let ledger = states.take_ledger(index);
-        let fits = ledger.has_room_for(on_expiry, deadline);
+        let fits = ledger.fits(on_expiry, deadline);
         states.put_ledger(index, ledger);
         if fits {
             holds.push(index);
         } else if !plan.levels()[index].limit.shadow {
-            has_room = false;
+            has_capacity = false;
         }
     }
-    if !has_room || !states.make_room(Some(&holds)) {
-        decisions.iter_mut().for_each(|decision| *decision = no_room(decision));
+    if !has_capacity || !states.reserve_record(Some(&holds)) {
+        decisions.iter_mut().for_each(|decision| *decision = refuse_as_full(decision));
         return (decisions, Outcome::Refused);
     }
     for index in &holds {
@@ -351,8 +351,8 @@ fn extend(
         ledger.settle_reserved(on_expiry, deadline, units_of(*index));
     }
     // If a ledger is full, the deadline stays.
-    let has_room = units == 0 || ledgers.iter().all(|(_, ledger)| ledger.has_room_for(on_expiry, until));
-    let until = if has_room { until } else { deadline };
+    let has_capacity = units == 0 || ledgers.iter().all(|(_, ledger)| ledger.fits(on_expiry, until));
+    let until = if has_capacity { until } else { deadline };
     for (index, mut ledger) in ledgers {
         if units > 0 {
             ledger.reserve(on_expiry, until, units_of(index));

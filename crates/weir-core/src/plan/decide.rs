@@ -6,7 +6,7 @@ use super::{
     Plan,
     dry_run::dry_run,
     independent::{independent, over_limit_only},
-    step::{Decisions, States, charges_anyway, lasts, no_room, passes, put_if_room, step},
+    step::{Decisions, States, charges_anyway, lasts, passes, put_if_it_fits, refuse_as_full, step},
 };
 use crate::{
     algorithm::State,
@@ -48,7 +48,7 @@ fn all_or_nothing(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl 
         decisions.push(decision);
         next.push(state);
     }
-    if passes(plan, decisions) && make_room(plan, states, decisions, &mut next) {
+    if passes(plan, decisions) && reserve_new(plan, states, decisions, &mut next) {
         commit(plan, states, decisions, &mut next, now);
     } else {
         settle_refusal(plan, states, decisions, next, now);
@@ -56,7 +56,7 @@ fn all_or_nothing(decisions: &mut Decisions, plan: &Plan<'_>, states: &mut impl 
 }
 
 /// Reserves space for all new states. If there is none, the levels that need it refuse.
-fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: &mut Next) -> bool {
+fn reserve_new(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: &mut Next) -> bool {
     let is_new = |states: &dyn States, index: usize, next: &Option<State>| {
         next.is_some() && !plan.levels[index].limit.shadow && !states.has_entry(plan.state_of(index))
     };
@@ -73,7 +73,7 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decision
     for (index, (decision, next)) in decisions.iter_mut().zip(next).enumerate() {
         if is_new(states, index, next) {
             *next = None;
-            *decision = no_room(decision);
+            *decision = refuse_as_full(decision);
         }
     }
     false
@@ -104,7 +104,7 @@ fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Dec
     for (index, (decision, next)) in decisions.iter_mut().zip(next).enumerate() {
         if !decision.allowed || charges_anyway(plan, index, plan.total_cost(index)) {
             if let Some(state) = next {
-                put_if_room(plan, states, index, state, decision.reset_after, now);
+                put_if_it_fits(plan, states, index, state, decision.reset_after, now);
             }
         } else {
             *decision = step(plan, states, index, 0, now).0;

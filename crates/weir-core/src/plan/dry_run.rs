@@ -42,13 +42,13 @@ impl<S: States> States for Scratch<'_, S> {
         self.put_at(index).is_some() || self.states.has_entry(index)
     }
 
-    fn has_room(&self, count: usize) -> bool {
+    fn has_capacity(&self, count: usize) -> bool {
         let new = self.put.iter().filter(|(state_index, ..)| !self.states.has_entry(*state_index)).count();
-        self.states.has_room(new + count)
+        self.states.has_capacity(new + count)
     }
 
     fn reserve(&mut self, count: usize) -> bool {
-        self.has_room(count)
+        self.has_capacity(count)
     }
 
     fn put(&mut self, index: usize, state: State, lasts: Micros) {

@@ -2,7 +2,7 @@
 
 use super::{
     Plan,
-    step::{Decisions, States, charges_anyway, no_room, passes, put_if_room, step},
+    step::{Decisions, States, charges_anyway, passes, put_if_it_fits, refuse_as_full, step},
 };
 use crate::domain::{Decision, Micros};
 
@@ -14,10 +14,10 @@ pub(super) fn independent(decisions: &mut Decisions, plan: &Plan<'_>, states: &m
     for (index, level) in plan.levels.iter().enumerate().filter(|(_, level)| !level.limit.shadow) {
         let (mut decision, next) = step(plan, states, index, level.cost, now);
         if let Some(state) = next
-            && !put_if_room(plan, states, index, state, decision.reset_after, now)
+            && !put_if_it_fits(plan, states, index, state, decision.reset_after, now)
             && decision.allowed
         {
-            decision = no_room(&decision);
+            decision = refuse_as_full(&decision);
         }
         allowed &= decision.allowed;
         decisions[index] = decision;
@@ -26,7 +26,7 @@ pub(super) fn independent(decisions: &mut Decisions, plan: &Plan<'_>, states: &m
         let (mut decision, next) = step(plan, states, index, level.cost, now);
         if allowed || !decision.allowed || charges_anyway(plan, index, level.cost) {
             if let Some(state) = next {
-                put_if_room(plan, states, index, state, decision.reset_after, now);
+                put_if_it_fits(plan, states, index, state, decision.reset_after, now);
             }
         } else {
             decision = step(plan, states, index, 0, now).0;
@@ -46,7 +46,7 @@ pub(super) fn over_limit_only(decisions: &mut Decisions, plan: &Plan<'_>, states
     for (index, (level, judged)) in plan.levels.iter().zip(&judged).enumerate() {
         let (decision, next) = step(plan, states, index, if judged.allowed { 0 } else { level.cost }, now);
         if let Some(state) = next {
-            put_if_room(plan, states, index, state, decision.reset_after, now);
+            put_if_it_fits(plan, states, index, state, decision.reset_after, now);
         }
         decisions.push(decision);
     }

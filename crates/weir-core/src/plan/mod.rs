@@ -22,7 +22,7 @@ pub use duplicates::firsts;
 use duplicates::{find_duplicates_of_many, totals};
 pub use limit::{Limit, Origin, identify, is_ident_of_policy};
 pub use step::{Decisions, States};
-pub(crate) use step::{lasts, lifetime, no_room, passes, peek, put_if_room, step};
+pub(crate) use step::{lasts, lifetime, passes, peek, put_if_it_fits, refuse_as_full, step};
 
 use crate::{
     algorithm::{OnCheck, ParamError, Params, concurrency::Concurrency},

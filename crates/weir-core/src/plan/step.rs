@@ -32,7 +32,7 @@ pub trait States {
 
     /// Whether there is space for `count` new states, as far as the store can determine without
     /// making any.
-    fn has_room(&self, _count: usize) -> bool {
+    fn has_capacity(&self, _count: usize) -> bool {
         true
     }
 
@@ -98,7 +98,7 @@ pub(crate) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
     plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }
 
-pub(crate) fn put_if_room(
+pub(crate) fn put_if_it_fits(
     plan: &Plan<'_>,
     states: &mut impl States,
     index: usize,
@@ -107,15 +107,15 @@ pub(crate) fn put_if_room(
     now: Micros,
 ) -> bool {
     let state_index = plan.state_of(index);
-    let room = states.has_entry(state_index) || states.reserve(1);
-    if room {
+    let fits = states.has_entry(state_index) || states.reserve(1);
+    if fits {
         let lasts = lasts(plan.levels[index].params(), &state, reset_after, now);
         states.put(state_index, state, lasts);
     }
-    room
+    fits
 }
 
-pub(crate) fn no_room(decision: &Decision) -> Decision {
+pub(crate) fn refuse_as_full(decision: &Decision) -> Decision {
     let next_after = Some(RETRY_WHEN_FULL);
     Decision { next_after, ..Decision::refuse(decision.limit, 0, Some(RETRY_WHEN_FULL), 0) }
 }

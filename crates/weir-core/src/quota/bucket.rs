@@ -34,7 +34,7 @@ pub(super) struct Bucket {
 
 /// The rate that the levels above a bucket leave for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct Headroom {
     /// The rate that is certainly not in use.
     pub(super) free: u64,
     /// Whether more may be in use than is granted, since the grant has shrunk.
@@ -99,7 +99,7 @@ impl Bucket {
         &mut self,
         bucket: BucketId,
         share: u64,
-        Room { mut free, is_over, is_wanted }: Room,
+        Headroom { mut free, is_over, is_wanted }: Headroom,
         (timing, now): (&QuotaTiming, Micros),
         changes: &mut Vec<Change>,
     ) -> Divided {
@@ -120,8 +120,8 @@ impl Bucket {
             demands.iter().map(|(id, _)| *id).zip(targets.into_iter().map(|quanta| quanta * quantum)).collect()
         };
         let fair = targets_of(divided);
-        let (starting, room) = self.starters(&fair, divided, debit(burst, steps));
-        let targets = targets_of(divided - (starting.min(room) * debit(burst, steps)).min(divided / 2));
+        let (starting, headroom) = self.starters(&fair, divided, debit(burst, steps));
+        let targets = targets_of(divided - (starting.min(headroom) * debit(burst, steps)).min(divided / 2));
         let are_too_many = divided >= quantum && self.rate / quantum <= demands.len() as u64;
 
         let (mut lacking, mut releasing) = (0, 0);
@@ -164,7 +164,7 @@ impl Bucket {
             let first = (*target).min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
             if first > 0 {
                 push(*id, member.start(first, burst, steps, timing, now));
-            } else if member.must_be_denied(are_too_many && (*fair == 0 || room == 0), timing, now) {
+            } else if member.must_be_denied(are_too_many && (*fair == 0 || headroom == 0), timing, now) {
                 push(*id, member.assign(0, timing, now));
             }
             free -= member.live - before;
@@ -205,8 +205,8 @@ impl Bucket {
         let rates =
             fair.iter().filter(|(_, target)| *target > 0).map(|(id, _)| self.members.get(*id).map_or(0, Member::rate));
         let (holding, starting): (Vec<u64>, Vec<u64>) = rates.partition(|rate| *rate > 0);
-        let room = divided.saturating_sub(holding.len() as u64 * self.steps.quantum) / (self.steps.quantum + debit);
-        (starting.len() as u64, room)
+        let headroom = divided.saturating_sub(holding.len() as u64 * self.steps.quantum) / (self.steps.quantum + debit);
+        (starting.len() as u64, headroom)
     }
 
     /// Returns the holders that take part, and their demands in quanta.

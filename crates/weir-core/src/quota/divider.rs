@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{
     Assignment, BucketId, Change, HolderStatus, LevelId, Load, MAX_RATE, MemberId, QuotaTiming, ReportOutcome, Steps,
     Usage,
-    bucket::{Bucket, Divided, Room},
+    bucket::{Bucket, Divided, Headroom},
     member::Member,
     share::max_min_with_surplus,
 };
@@ -328,9 +328,9 @@ impl Divider {
             all.add(self.divide_level(*below, share, is_wanted, now, changes));
         }
         for (bucket, share) in buckets.iter().zip(shares) {
-            let room = self.room(&path, is_wanted);
+            let headroom = self.headroom(&path, is_wanted);
             let Some(found) = self.buckets.get_mut(*bucket) else { continue };
-            let divided = found.divide(BucketId(*bucket), share, room, (&self.timing, now), changes);
+            let divided = found.divide(BucketId(*bucket), share, headroom, (&self.timing, now), changes);
             for level in &path {
                 if let Some(level) = self.levels.get_mut(*level) {
                     level.live += divided.more;
@@ -345,9 +345,9 @@ impl Divider {
     }
 
     /// Returns the rate that may still be handed out below all levels of a path.
-    fn room(&self, path: &[usize], is_wanted: bool) -> Room {
+    fn headroom(&self, path: &[usize], is_wanted: bool) -> Headroom {
         let levels = || path.iter().filter_map(|id| self.levels.get(*id));
-        Room {
+        Headroom {
             free: levels().map(|level| level.budget.saturating_sub(level.live)).min().unwrap_or(0),
             is_over: levels().any(|level| level.live > level.budget),
             is_wanted,

@@ -186,7 +186,7 @@ mod tests {
                 assert!(oracle.admits(at));
                 oracle.count(at);
             }
-            let room = [5; 4]
+            let headroom = [5; 4]
                 .iter()
                 .take_while(|at| {
                     let admits = oracle.admits(**at);
@@ -194,7 +194,7 @@ mod tests {
                     admits
                 })
                 .count();
-            assert_eq!(room as u64, after - 1, "of one that held {before}");
+            assert_eq!(headroom as u64, after - 1, "of one that held {before}");
         }
     }
 }

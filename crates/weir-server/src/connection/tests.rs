@@ -180,9 +180,9 @@ async fn the_drain_waits_for_clients_that_have_authenticated_and_briefly_for_oth
     for (path, expected) in [("/", FIRST_CALL_TIMEOUT), (AUTHENTICATED, TIMEOUT)] {
         let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
         let (end, _client) = unfinished(&slots, &drain, path, Traffic::default()).await;
-        let begun = Instant::now();
+        let started = Instant::now();
         assert_eq!(drain.finish(TIMEOUT).await, expected < TIMEOUT);
-        assert_eq!((end.await.unwrap() - begun).as_millis(), expected.as_millis(), "{path}");
+        assert_eq!((end.await.unwrap() - started).as_millis(), expected.as_millis(), "{path}");
     }
 }
 

@@ -76,9 +76,9 @@ impl Plain {
 
 impl AsyncRead for Plain {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (before, has_room) = (buffer.filled().len(), buffer.remaining() > 0);
+        let (before, has_capacity) = (buffer.filled().len(), buffer.remaining() > 0);
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
-        if self.authority.is_none() || !has_room {
+        if self.authority.is_none() || !has_capacity {
             return Poll::Ready(read);
         }
         let first = buffer.filled().get(before).copied();

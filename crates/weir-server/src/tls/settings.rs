@@ -93,7 +93,7 @@ impl ListenerTls {
         holds(times.contains(&self.handshake_timeout.0), "handshake_timeout must be 100ms to 60s")?;
         holds((1..=100_000).contains(&self.max_handshakes), "max_handshakes must be 1 to 100000")?;
         // Otherwise silent clients could take all connections.
-        let room = !self.is_on() || self.max_handshakes < max_connections;
-        holds(room, "max_handshakes must be less than max_connections of the port")
+        let leaves_slots = !self.is_on() || self.max_handshakes < max_connections;
+        holds(leaves_slots, "max_handshakes must be less than max_connections of the port")
     }
 }

@@ -84,7 +84,7 @@ impl LeaseMetrics {
         self.lost.increment(1);
     }
 
-    /// Counts a hot key for which there was no room.
+    /// Counts a hot key for which there was no space.
     pub(super) fn full(&self) {
         self.full.increment(1);
     }

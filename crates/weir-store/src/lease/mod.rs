@@ -278,9 +278,9 @@ impl Leases {
         let (mut left, mut units) = (leases.len(), leases.iter().map(|lease| lease.units()).sum::<u64>());
         if let Ok(_turn) = timeout_at(deadline, self.shared.closing.lock()).await {
             let mut closings = pin!(self.shared.closings(leases));
-            while let Ok(Some(given_back)) = timeout_at(deadline, closings.next()).await {
-                left -= usize::from(given_back.is_some());
-                units = units.saturating_sub(given_back.unwrap_or_default());
+            while let Ok(Some(returned)) = timeout_at(deadline, closings.next()).await {
+                left -= usize::from(returned.is_some());
+                units = units.saturating_sub(returned.unwrap_or_default());
             }
         }
         if left > 0 && units > 0 {

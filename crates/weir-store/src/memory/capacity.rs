@@ -43,8 +43,8 @@ impl Default for MemorySettings {
 impl<C> MemoryStore<C> {
     /// Reserves capacity for `count` entries, or none.
     pub(super) fn reserve_capacity(&self, count: usize) -> bool {
-        let room = |keys: usize| Some(keys + count).filter(|keys| *keys <= self.settings.max_keys);
-        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+        let more = |keys: usize| Some(keys + count).filter(|keys| *keys <= self.settings.max_keys);
+        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Reserves capacity for up to `count` entries and returns how many.

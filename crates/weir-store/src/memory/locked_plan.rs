@@ -39,7 +39,7 @@ pub(super) struct LockedPlan<'s, 'p, C> {
     /// Number of new states for which capacity is reserved.
     reserved: usize,
     /// Number of new ledgers and records for which capacity is reserved.
-    room: usize,
+    reserved_records: usize,
     added: usize,
     /// There may be holds on the plan's states.
     is_held: bool,
@@ -68,7 +68,7 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
             located,
             records: None,
             reserved: 0,
-            room: 0,
+            reserved_records: 0,
             added: 0,
             is_held: false,
             lacks_capacity: Cell::new(false),
@@ -186,14 +186,14 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
     }
 
     /// Releases the capacity reserved for ledgers and records.
-    pub(super) fn release_room(&mut self) {
-        self.store.keys.fetch_sub(std::mem::take(&mut self.room), Ordering::Relaxed);
+    pub(super) fn release_records(&mut self) {
+        self.store.keys.fetch_sub(std::mem::take(&mut self.reserved_records), Ordering::Relaxed);
     }
 
     /// Sweeps a few states of the shards that grew, so that inserts pay for cleaning up.
     pub(super) fn finish(&mut self) {
-        if self.room > 0 {
-            self.release_room();
+        if self.reserved_records > 0 {
+            self.release_records();
         }
         if self.lacks_capacity.get() {
             self.store.capacity_misses.fetch_add(1, Ordering::Relaxed);
@@ -242,13 +242,13 @@ impl<C: Clock> States for LockedPlan<'_, '_, C> {
         self.located[index].slot.is_some()
     }
 
-    fn has_room(&self, count: usize) -> bool {
+    fn has_capacity(&self, count: usize) -> bool {
         let MemorySettings { max_keys, when_full, .. } = self.store.settings;
-        let has_room = when_full != WhenFull::Deny || self.store.keys.load(Ordering::Relaxed) + count <= max_keys;
-        if !has_room && !self.plan.dry_run {
+        let has_capacity = when_full != WhenFull::Deny || self.store.keys.load(Ordering::Relaxed) + count <= max_keys;
+        if !has_capacity && !self.plan.dry_run {
             self.lacks_capacity.set(true);
         }
-        has_room
+        has_capacity
     }
 
     fn reserve(&mut self, count: usize) -> bool {

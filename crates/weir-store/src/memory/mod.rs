@@ -84,10 +84,10 @@ fn decide_and_renew<C: Clock>(
 ) -> (Decisions, Grant) {
     locked_plan.will_hold();
     // New units need capacity for the hold on each level; earlier holds are settled in any case.
-    let has_room = renewal.want == 0 || locked_plan.reserve_room(0..plan.levels().len(), 0);
-    let want = if has_room { renewal.want } else { 0 };
+    let has_capacity = renewal.want == 0 || locked_plan.reserve_records(0..plan.levels().len(), 0);
+    let want = if has_capacity { renewal.want } else { 0 };
     // The check itself needs no more capacity than without a lease.
-    locked_plan.release_room();
+    locked_plan.release_records();
     hold::renew(plan, locked_plan, now, &Renewal { want, ..*renewal })
 }
 

@@ -154,14 +154,14 @@ fn list_holds(shard: &Shard, scan: &Scan, now: Micros, at: &mut Position, page: 
         |one: &[&[u8]; 3], other: &[&[u8]; 3]| one.iter().copied().flatten().cmp(other.iter().copied().flatten());
     let listed = ledgers.chain(records);
     let mut listed: Vec<_> = listed.filter(|(place, _)| place.iter().copied().flatten().gt(&at.after)).collect();
-    let (seen, room) = (shard_holds.len(), scan.count - page.len());
-    let goes_on = listed.len() > room;
-    if goes_on {
-        listed.select_nth_unstable_by(room, |one, other| by_place(&one.0, &other.0));
-        listed.truncate(room);
+    let (seen, capacity) = (shard_holds.len(), scan.count - page.len());
+    let has_more = listed.len() > capacity;
+    if has_more {
+        listed.select_nth_unstable_by(capacity, |one, other| by_place(&one.0, &other.0));
+        listed.truncate(capacity);
     }
     listed.sort_unstable_by(|one, other| by_place(&one.0, &other.0));
-    match listed.last().filter(|_| goes_on) {
+    match listed.last().filter(|_| has_more) {
         Some((last, _)) => at.after = last.concat(),
         None => at.next_shard(),
     }
@@ -199,11 +199,11 @@ fn without_state(shard: &Shard, scan: &Scan, now: Micros, at: &mut Position, sta
         let live: HashSet<_> = live.map(|(name, ..)| name).collect();
         names.retain(|name| !live.contains(name));
     }
-    let room = scan.count - states.len();
+    let capacity = scan.count - states.len();
     let seen = names.len();
     let stored = |name: &&[u8]| Stored { name: name.to_vec(), holds: holds(ledger_of(shard, name), now) };
-    states.extend(names.iter().take(room).map(stored));
-    match names.get(room - 1).filter(|_| seen > room) {
+    states.extend(names.iter().take(capacity).map(stored));
+    match names.get(capacity - 1).filter(|_| seen > capacity) {
         Some(last) => at.after = last.to_vec(),
         None => at.next_shard(),
     }

@@ -181,7 +181,7 @@ impl<C: Clock> NearCache<C> {
         if shard.epoch < lookup.epoch {
             *shard = Shard { epoch: lookup.epoch, ..Shard::default() };
         }
-        if shard.find(&key).is_none() && !shard.make_room(self.max_entries_a_shard, now) {
+        if shard.find(&key).is_none() && !shard.free_place(self.max_entries_a_shard, now) {
             return Inserted::Full;
         }
         shard.put(Refusal {
@@ -212,7 +212,7 @@ impl Shard {
     }
 
     /// Frees capacity for one more refusal, of at most `most`.
-    fn make_room(&mut self, most: usize, now: Micros) -> bool {
+    fn free_place(&mut self, most: usize, now: Micros) -> bool {
         if self.refusals.len() < most {
             return true;
         }

@@ -86,7 +86,7 @@ impl Node {
     pub(crate) async fn charge(&self, part: Part, deadline: Instant, asking: bool) -> Answer {
         self.context.breaker.open_failure().map_or(Ok(()), Err)?;
         let queue = self.queue_of(&part);
-        if !queue.has_room() {
+        if !queue.has_capacity() {
             return Err(Failure::QueueFull);
         }
         queue.push(part, deadline, asking)?.outcome().await

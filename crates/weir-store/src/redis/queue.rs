@@ -176,7 +176,7 @@ impl Queue {
         let (sender, answer) = oneshot::channel();
         let submitter = Submitter::current();
         let mut waiters = self.waiters.lock();
-        if waiters.waiting.len() >= self.max_waiting && !waiters.make_room(submitter, self.max_waiting) {
+        if waiters.waiting.len() >= self.max_waiting && !waiters.free_place(submitter, self.max_waiting) {
             return Err(Failure::QueueFull);
         }
         let position =
@@ -266,7 +266,7 @@ impl Queue {
     }
 
     /// Whether less than half of the queue is used.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_capacity(&self) -> bool {
         2 * self.waiting() < self.max_waiting.max(2)
     }
 
@@ -325,7 +325,7 @@ impl Waiters {
     /// Frees a place in a full queue for a submitter's part, unless the submitter has its share: by removing parts
     /// whose callers are gone, or else parts beyond other submitters' shares. In a flood it is called for each rejected
     /// part, so it goes through the queue only if it has not since parts were taken, or if that frees a place.
-    fn make_room(&mut self, submitter: Submitter, max_waiting: usize) -> bool {
+    fn free_place(&mut self, submitter: Submitter, max_waiting: usize) -> bool {
         if self.counts.is_none() || self.finds_abandoned() {
             self.waiting.retain(Waiter::is_awaited);
             self.counts = None;

@@ -26,7 +26,7 @@ pub(super) fn text() -> &'static str {
             "expire",
             "forget_expired",
             "renew",
-            "has_room",
+            "has_capacity",
             "reserve",
             "settle_reserved",
         ]

@@ -57,7 +57,7 @@ struct Scans {
     /// For the running scan: only one at a time.
     turn: Semaphore,
     /// For the running scan and those waiting.
-    room: Semaphore,
+    places: Semaphore,
 }
 
 impl Servers {
@@ -81,7 +81,7 @@ impl Servers {
             }
             Topology::Cluster { seeds } => Kind::Cluster(Cluster::start(seeds.clone(), factory)),
         };
-        let scans = Scans { turn: Semaphore::new(1), room: Semaphore::new(1 + MAX_WAITING_SCANS) };
+        let scans = Scans { turn: Semaphore::new(1), places: Semaphore::new(1 + MAX_WAITING_SCANS) };
         Self { kind, scans, time, _watch: watching }
     }
 
@@ -192,7 +192,7 @@ impl Servers {
     /// [`Failure`] when some may remain: [`Failure::QueueFull`] when too many scans wait, [`Failure::Late`]
     /// when it could not start within ten minutes.
     pub(crate) async fn remove(&self, prefix: &[u8]) -> Result<usize, Failure> {
-        let _room = self.scans.room.try_acquire().map_err(|_| Failure::QueueFull)?;
+        let _place = self.scans.places.try_acquire().map_err(|_| Failure::QueueFull)?;
         let turn = timeout(MAX_SCAN_TIME, self.scans.turn.acquire()).await.map_err(|_| Failure::Late)?;
         let _turn = turn.map_err(|_| Failure::Closed)?;
         let deadline = Instant::now() + MAX_SCAN_TIME;

@@ -111,7 +111,7 @@ async fn states_written_before_are_decided_on() {
         assert_eq!(ours, theirs);
         assert!(
             after > 0 || ours.iter().zip(&fresh).all(|(ours, fresh)| ours != fresh),
-            "a count began afresh: {ours:#?}"
+            "a count started afresh: {ours:#?}"
         );
     }
     assert_eq!(redis.states(THEN).await, reference.states(THEN).await);

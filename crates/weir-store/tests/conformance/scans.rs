@@ -136,7 +136,7 @@ async fn a_server_that_hangs_is_given_up_at_the_deadline_of_the_command() {
     let store = OnRedis::new("Redis", &server.url(), vec![&server]);
     store.store().publish_status("one", b"up".to_vec()).await.expect("published");
     server.pause();
-    let begun = Instant::now();
+    let started = Instant::now();
     store.store().delete_statuses(vec![b"one".to_vec()]).await.expect_err("it does not answer");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }

@@ -161,7 +161,7 @@ impl Reservations for View<'_> {
         self.all.records.get(name).cloned()
     }
 
-    fn make_room(&mut self, _: Option<&[usize]>) -> bool {
+    fn reserve_record(&mut self, _: Option<&[usize]>) -> bool {
         true
     }
 

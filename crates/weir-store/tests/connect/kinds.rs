@@ -78,9 +78,9 @@ async fn a_silent_server_times_out() {
     let port = silent.local_addr().expect("an address").port();
     let settings = RedisSettings { connect_timeout: Time(2_000_000), ..RedisSettings::default() };
     for (scheme, how) in [("redis", ""), ("rediss", " over TLS")] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let failure = refused(&format!("{scheme}://127.0.0.1:{port}"), &settings).await;
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
         let expected = format!("connecting to 127.0.0.1:{port}{how}: no answer in time");
         assert!(failure.to_string().contains(&expected), "{failure}");
     }
@@ -126,12 +126,12 @@ async fn a_loading_server_is_reported_as_loading() {
     // Each key takes 10 ms to load, so loading takes longer than this test.
     let admin = server.admin().await;
     let reload = tokio::spawn(async move { ask(&admin, "DEBUG RELOAD").await });
-    let begun = Instant::now();
+    let started = Instant::now();
     let failure = loop {
         if let Err(failure) = connect(&server.url(""), &patient()).await {
             break failure;
         }
-        assert!(begun.elapsed() < TIMEOUT && !reload.is_finished(), "never loading");
+        assert!(started.elapsed() < TIMEOUT && !reload.is_finished(), "never loading");
     };
     assert_eq!(failure.error_code(), Some(ErrorCode::Loading), "{failure}");
     reload.abort();

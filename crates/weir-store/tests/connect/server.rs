@@ -108,9 +108,9 @@ impl Server {
 
 /// Polls until the condition holds.
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
+        assert!(started.elapsed() < TIMEOUT, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -41,7 +41,7 @@ const IDEMPOTENCY_WINDOW: Micros = 60 * SECOND;
 pub struct Answer {
     pub check: u64,
     pub user: usize,
-    pub began: Micros,
+    pub started: Micros,
     pub ended: Micros,
     pub outcome: Outcome,
     /// The part of the answer about a client's lease.
@@ -267,7 +267,7 @@ impl Drop for Counted {
 
 async fn carry_out(store: &SharedStore, check: Check) -> Answer {
     let Check { number, user, key, kind, policy, clock } = check;
-    let (began, name) = (clock.load(Relaxed), number.to_be_bytes());
+    let (started, name) = (clock.load(Relaxed), number.to_be_bytes());
     let request = RequestId { name: name.into(), fingerprint: name, window: IDEMPOTENCY_WINDOW };
     let cost = match kind {
         Kind::Plain | Kind::Identified => 1,
@@ -301,7 +301,7 @@ async fn carry_out(store: &SharedStore, check: Check) -> Answer {
             if cost > 0 { outcome(&verdict, ended) } else { Outcome::Renewed }
         }
     };
-    Answer { check: number, user, began, ended, outcome, lease }
+    Answer { check: number, user, started, ended, outcome, lease }
 }
 
 /// Returns the renewal in a client's request that the store serves, as the service would.

@@ -219,7 +219,7 @@ pub fn summarize(summarize: impl FnOnce(&mut RequestSummary)) {
 }
 
 /// Returns the start time of a call to the shared store, if the current request has a span.
-pub fn store_call_began() -> Option<SystemTime> {
+pub fn store_call_started() -> Option<SystemTime> {
     CURRENT.try_with(|context| context.has_span).unwrap_or_default().then(SystemTime::now)
 }
 
@@ -260,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_id_is_generated_once_per_request() {
-        assert_eq!((request_id(), trace_id(), connection(), store_call_began()), (None, None, None, None));
+        assert_eq!((request_id(), trace_id(), connection(), store_call_started()), (None, None, None, None));
         let route = Route::Http { method: "POST", route: "/v1/check" };
         let context = Arc::new(RequestContext::new(route, 7, None, None, false));
         let (first, there) = within(Arc::clone(&context), async {

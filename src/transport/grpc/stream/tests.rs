@@ -58,27 +58,27 @@ fn endless() -> impl Stream<Item = Result<Bytes, Status>> + Unpin {
 
 #[tokio::test]
 async fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
-    let begun = Waiting::default();
+    let started = Waiting::default();
     let handler = {
-        let begun = Rc::clone(&begun);
+        let started = Rc::clone(&started);
         move |message: Bytes| {
             // Every tenth is answered synchronously, which must not move it before the others.
             if message[0] % 10 == 9 {
                 return echo(message);
             }
             let (sender, receiver) = oneshot::channel();
-            begun.borrow_mut().push_back((message[0], sender));
+            started.borrow_mut().push_back((message[0], sender));
             PendingAnswer::Waiting(async { receiver.await.unwrap() }.boxed())
         }
     };
     let numbers = stream::iter((0..=u8::MAX).map(|number| Ok(Bytes::copy_from_slice(&[number]))));
     let mut answers = Answers::new(messages(numbers, open()), handler, untimed, connected(), None);
     assert_eq!(next(&mut answers), Poll::Pending);
-    let waiting = || begun.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
+    let waiting = || started.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
     let expected = |most: u8| (0..most).filter(|number| number % 10 != 9).collect::<Vec<_>>();
     assert_eq!(waiting(), expected(MAX_IN_FLIGHT as u8), "each begins in its turn");
     let finish = |at: usize| {
-        let (number, sender) = begun.borrow_mut().remove(at).unwrap();
+        let (number, sender) = started.borrow_mut().remove(at).unwrap();
         sender.send(BytesMut::from(&[number][..])).unwrap();
     };
     finish(1);

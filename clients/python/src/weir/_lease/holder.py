@@ -41,7 +41,7 @@ class Renewal(NamedTuple):
     Attributes:
         lease: the number of the lease.
         sequence: rises with each request of the lease.
-        spent: units spent since the lease began.
+        spent: units spent since the lease started.
         kept: units that the client holds and keeps.
         want: additional units that the client asks for.
         generation: that of the terms; 0: unknown.

@@ -108,10 +108,10 @@ class LeaseMachine:
         if answer.lease != self.last_lease or self.is_cold:
             return None
         holder, requested, terms = self._holder, self._requested, answer.terms
-        given_back = None
+        returned = None
         if holder:
             if terms.generation != holder.terms.generation if terms else not answer.grant:
-                given_back = holder.close(now)
+                returned = holder.close(now)
             elif answer.grant:
                 holder.answered(answer.sequence, answer.grant, answer.is_refused, answer.retry_after, now)
                 return None
@@ -120,13 +120,13 @@ class LeaseMachine:
                 return None
         if terms is None:
             self._forget(now + _ASK_AGAIN_AFTER)
-            return given_back
+            return returned
         self.last_lease += 1
         self._holder = Holder(self.last_lease, terms, self.balance, now)
         self._requested = None
         if requested and answer.is_refused:
             self._holder.refused(requested[1], answer.retry_after, requested[0], now)
-        return given_back
+        return returned
 
     def lost(self, lease: int, sequence: int, now: int) -> None:
         """To be called for a request that failed or will not be answered."""
@@ -139,9 +139,9 @@ class LeaseMachine:
 
     def close(self, now: int) -> Renewal | None:
         """Ends the lease. Returns a renewal to send, which returns the units held. The machine may be used again."""
-        given_back = self._holder.close(now) if self._holder else None
+        returned = self._holder.close(now) if self._holder else None
         self._forget(-math.inf)
-        return given_back
+        return returned
 
     def is_idle(self, now: int) -> bool:
         """Returns whether the lease may be dropped, except for `last_lease`."""

@@ -230,7 +230,7 @@ class Leases:
 
     def _tell(self, entry: Entry, renewal: Renewal, outcome: Outcome) -> None:
         """Passes an outcome to the state machine."""
-        now, given_back = _now(), None
+        now, returned = _now(), None
         with entry.lock:
             if isinstance(outcome, Rejected) and entry.machine.ttl is None:
                 # Without terms the key counts as not leasable: its terms are not requested again for a second.
@@ -238,9 +238,9 @@ class Leases:
             elif isinstance(outcome, (WeirError, Rejected)):
                 entry.machine.lost(renewal.lease, renewal.sequence, now)
             else:
-                given_back = entry.machine.answered(answer_of(outcome), now)
-        if given_back:
-            self._renew(entry, given_back)
+                returned = entry.machine.answered(answer_of(outcome), now)
+        if returned:
+            self._renew(entry, returned)
 
 
 def _now() -> int:

@@ -68,7 +68,7 @@ class TaskLeases(Leases):
             self.lost(entry, renewal)
             raise
 
-    async def give_back(self, deadline_seconds: float) -> None:
+    async def return_units(self, deadline_seconds: float) -> None:
         """Returns all leased units to the service, and waits for the answers, at most for the deadline."""
         outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
 

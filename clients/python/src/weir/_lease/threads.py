@@ -50,7 +50,7 @@ class ThreadLeases(Leases):
             self.lost(entry, renewal)
             raise
 
-    def give_back(self, deadline_seconds: float) -> None:
+    def return_units(self, deadline_seconds: float) -> None:
         """Returns all leased units to the service, and waits for the answers, at most for the deadline."""
         outcomes: SimpleQueue[Outcome] = SimpleQueue()
         ends_at = time.monotonic() + deadline_seconds

@@ -46,18 +46,18 @@ type Used = aligned::Window<{ -(MAX_COUNT as i64) }, { MAX_COUNT as i64 }>;
 struct Latest {
     start: Micros,
     used: u64,
-    begun: bool,
+    has_started: bool,
 }
 
 impl Latest {
     fn state(self) -> Used {
         let used = self.used as i64;
-        Used { start: self.start, used: if self.begun { used } else { -used } }
+        Used { start: self.start, used: if self.has_started { used } else { -used } }
     }
 
     /// Returns the time until the cycle starts.
     fn wait(self, now: Micros) -> Micros {
-        if self.begun { 0 } else { self.start - now }
+        if self.has_started { 0 } else { self.start - now }
     }
 }
 
@@ -66,7 +66,7 @@ impl Cycle {
     /// until its end, even if the clock has stepped back before it.
     fn latest(&self, state: Option<&Used>, now: Micros) -> Latest {
         let Used { start, used } = Used::at(state, now, self.fields.period, 0);
-        Latest { start, used: used.unsigned_abs(), begun: used > 0 || start <= now }
+        Latest { start, used: used.unsigned_abs(), has_started: used > 0 || start <= now }
     }
 
     /// Returns the permits left in the latest cycle.
@@ -77,28 +77,28 @@ impl Cycle {
     /// Charges at most a cycle's permits: first those left in the latest cycle, then the first ones of the next.
     fn charged(&self, latest: Latest, units: u64) -> Latest {
         match units.checked_sub(self.left(latest)) {
-            Some(used) if used > 0 => Latest { start: latest.start + self.fields.period, used, begun: false },
+            Some(used) if used > 0 => Latest { start: latest.start + self.fields.period, used, has_started: false },
             _ => Latest { used: latest.used + units, ..latest },
         }
     }
 
     /// Refunds from the latest permits back, at most until the current cycle is full.
     fn refunded(&self, latest: Latest, units: u64, now: Micros) -> Latest {
-        if units < latest.used || latest.begun {
+        if units < latest.used || latest.has_started {
             return Latest { used: latest.used.saturating_sub(units), ..latest };
         }
         let start = aligned::start(now, self.fields.period, 0);
         let units = units - latest.used;
         let cycles = units / self.fields.count + 1;
         if cycles > ((latest.start - start) / self.fields.period).unsigned_abs() {
-            return Latest { start, used: 0, begun: true };
+            return Latest { start, used: 0, has_started: true };
         }
         let back = latest.start - cycles as i64 * self.fields.period;
-        Latest { start: back, used: self.fields.count - units % self.fields.count, begun: back == start }
+        Latest { start: back, used: self.fields.count - units % self.fields.count, has_started: back == start }
     }
 
     fn pass(&self, latest: Latest, now: Micros, wait: Micros) -> Decision {
-        let remaining = if latest.begun { self.left(latest) } else { 0 };
+        let remaining = if latest.has_started { self.left(latest) } else { 0 };
         let reset_after = if latest.used > 0 { latest.start + self.fields.period - now } else { 0 };
         Decision { wait, ..Decision::pass(self.fields.count, remaining, reset_after) }
     }

@@ -35,17 +35,17 @@ end
 local function decay(p, s, now, cost, max_wait, phase)
   local max, resolution = p[1], p[2]
   local slot, amount, known_slot, known_amount = decay_at(p, s, now)
-  local room, allowed, retry, never, changed = max - cost, 1, -1, 0, s
+  local headroom, allowed, retry, never, changed = max - cost, 1, -1, 0, s
   if cost < 0 then
     amount = amount + cost
     if amount <= 1e-9 then amount = 0 end
-  elseif amount > room then
+  elseif amount > headroom then
     allowed, changed = 0, p[4] == 1 and cost > 0 or nil
     if changed then
       amount = math.min(amount + cost, p[6])
       known_slot, known_amount = slot, amount
     end
-    if room < 0 then never = 1 else retry = decay_until(p, known_slot, known_amount, room, now) end
+    if headroom < 0 then never = 1 else retry = decay_until(p, known_slot, known_amount, headroom, now) end
   elseif cost > 0 then
     amount, changed = amount + cost, true
   else
@@ -76,7 +76,7 @@ end
 -- Returns the time until one unit passes, without a charge for refusals, which would come first.
 local function decay_next(p, s, now, max_wait, phase)
   local _, amount, known_slot, known_amount = decay_at(p, s, now)
-  local room = p[1] - 1
-  if room < 0 or amount <= room then return -1 end
-  return decay_until(p, known_slot, known_amount, room, now)
+  local headroom = p[1] - 1
+  if headroom < 0 or amount <= headroom then return -1 end
+  return decay_until(p, known_slot, known_amount, headroom, now)
 end

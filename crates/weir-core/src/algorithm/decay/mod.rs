@@ -132,9 +132,9 @@ impl Decay {
     }
 
     fn remaining(&self, amount: f64) -> u64 {
-        let room = (self.fields.max - amount).max(0.0).floor();
+        let headroom = (self.fields.max - amount).max(0.0).floor();
         // The difference may have been rounded up to an integer; a difference from an integer is exact.
-        if amount > self.fields.max - room { (room as u64).saturating_sub(1) } else { room as u64 }
+        if amount > self.fields.max - headroom { (headroom as u64).saturating_sub(1) } else { headroom as u64 }
     }
 
     fn reset_after(&self, counter: &Now, now: Micros) -> Micros {
@@ -184,22 +184,22 @@ impl Algorithm for Decay {
             return (decision, state.map(|_| changed));
         }
         // Exact, as the remainder of `max` is a multiple of its last place; a sum with the counter would be rounded.
-        let room = self.fields.max - input.cost as f64;
-        if counter.amount <= room && input.cost > 0 {
+        let headroom = self.fields.max - input.cost as f64;
+        if counter.amount <= headroom && input.cost > 0 {
             let (decision, changed) = self.change(counter, counter.amount + input.cost as f64, now);
             return (decision, Some(changed));
         }
         let (remaining, reset_after) = (self.remaining(counter.amount), self.reset_after(&counter, now));
-        if counter.amount <= room {
+        if counter.amount <= headroom {
             return (Decision::pass(self.limit(), remaining, reset_after), None);
         }
         if self.fields.charge_denied && input.cost > 0 {
             let amount = (counter.amount + input.cost as f64).min(self.highest);
             let (Decision { limit, remaining, reset_after, .. }, changed) = self.change(counter, amount, now);
-            let retry_after = (room >= 0.0).then(|| self.until(room, (counter.slot, amount), now));
+            let retry_after = (headroom >= 0.0).then(|| self.until(headroom, (counter.slot, amount), now));
             return (Decision::refuse(limit, remaining, retry_after, reset_after), Some(changed));
         }
-        let retry_after = (room >= 0.0).then(|| self.until(room, counter.known, now));
+        let retry_after = (headroom >= 0.0).then(|| self.until(headroom, counter.known, now));
         (Decision::refuse(self.limit(), remaining, retry_after, reset_after), None)
     }
 

@@ -11,7 +11,7 @@ use super::super::{
 use crate::domain::{Micros, time::DAY};
 
 pub(crate) const SPEC: Spec = Spec {
-    // The size at the start of the window, and at each tick within it as much as a tick can make room for. Ticks
+    // The size at the start of the window, and at each tick within it as much as a tick can free. Ticks
     // start when units come into an empty bucket: then the first one is a whole drip_rate away; otherwise the bucket
     // held a unit before.
     bound: |example: Example, elapsed: Micros, _| {
@@ -54,7 +54,7 @@ fn three_at_once_then_one_a_second() {
     );
 }
 
-/// 12 units in a bucket whose size is now 10: two ticks of 2 make room for one more.
+/// 12 units in a bucket whose size is now 10: two ticks of 2 free space for one more.
 #[test]
 fn a_lowered_size_keeps_spent_units() {
     let large = parse("leaky_bucket", &[("size", "20"), ("drip_size", "2"), ("drip_rate", "1s")]);

@@ -74,7 +74,7 @@ fn min_interval_applies_regardless_of_cost() {
             // A preview is not a request, so it passes, and reports that nothing else would.
             (400 * MS, 0, pass(5, 0, 9_600 * MS)),
             (400 * MS, 1, refuse(5, 0, 600 * MS, 9_600 * MS)),
-            // The later of the two: the end of the interval, or the expiry that makes room.
+            // The later of the two: the end of the interval, or the expiry that frees a unit.
             (400 * MS, 4, refuse(5, 0, 9_600 * MS, 9_600 * MS)),
             (S, 0, pass(5, 3, 9 * S)),
             (S, 3, pass(5, 0, 10 * S)),

@@ -48,10 +48,10 @@ pub struct Windows {
     used: u32,
 }
 
-/// Returns the time into a window at which the weight of the units `before` it is at most `room`: the least integer
-/// `e` with `before * (period - e) / period <= room`, without that product.
-fn weighs_at_most(room: u64, before: u64, period: Micros) -> Micros {
-    let over = before.saturating_sub(room);
+/// Returns the time into a window at which the weight of the units `before` it is at most `headroom`: the least integer
+/// `e` with `before * (period - e) / period <= headroom`, without that product.
+fn weighs_at_most(headroom: u64, before: u64, period: Micros) -> Micros {
+    let over = before.saturating_sub(headroom);
     if over == 0 {
         return 0;
     }
@@ -101,10 +101,10 @@ impl SlidingWindow {
     /// `None` if they never pass.
     fn passes_at(&self, units: u64, windows: Windows) -> Option<Micros> {
         match self.fields.count.checked_sub(u64::from(windows.used) + units) {
-            Some(room) => Some(weighs_at_most(room, windows.before.into(), self.fields.period)),
+            Some(headroom) => Some(weighs_at_most(headroom, windows.before.into(), self.fields.period)),
             None => {
-                let room = self.fields.count.checked_sub(units)?;
-                Some(self.fields.period + weighs_at_most(room, windows.used.into(), self.fields.period))
+                let headroom = self.fields.count.checked_sub(units)?;
+                Some(self.fields.period + weighs_at_most(headroom, windows.used.into(), self.fields.period))
             }
         }
     }

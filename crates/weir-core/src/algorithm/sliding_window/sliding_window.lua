@@ -1,12 +1,12 @@
--- Returns the time into a window at which the weight of the units before it is at most `room`.
-local function sliding_window_wait(room, before, period)
-  local over = before - room
+-- Returns the time into a window at which the weight of the units before it is at most `headroom`.
+local function sliding_window_wait(headroom, before, period)
+  local over = before - headroom
   if over <= 0 then return 0 end
   local each = floor(period / before)
   return over * each + math.ceil(over * (period - each * before) / before)
 end
 
--- The answer for windows that began at `start`; `retry` is -1 for none.
+-- The answer for windows that started at `start`; `retry` is -1 for none.
 local function sliding_window_answer(p, start, before, used, now, allowed, retry, never)
   local count, period = p[1], p[2]
   local into = math.max(now - start, 0)
@@ -36,9 +36,9 @@ local function sliding_window(p, s, now, cost, max_wait, phase)
     return sliding_window_answer(p, start, before, left, now, 1, -1, 0), s and {start, before, left}
   end
   if cost > count then return sliding_window_answer(p, start, before, used, now, 0, -1, 1) end
-  local room, at = count - used - cost
-  if room >= 0 then
-    at = sliding_window_wait(room, before, period)
+  local headroom, at = count - used - cost
+  if headroom >= 0 then
+    at = sliding_window_wait(headroom, before, period)
   else
     at = period + sliding_window_wait(count - cost, used, period)
   end

@@ -39,7 +39,7 @@ fn bound(example: Example, elapsed: Micros, _: u64) -> u128 {
     count + count * elapsed.saturating_sub(1) / example.micros("period")
 }
 
-/// Returns the state with these units used of the window that began at `start` and of the one before it.
+/// Returns the state with these units used of the window that started at `start` and of the one before it.
 fn windows(start: Micros, before: u32, used: u32) -> Option<State> {
     State::decode("sliding_window", &[start as f64, before.into(), used.into()])
 }
@@ -49,7 +49,7 @@ fn the_previous_window_is_weighted_by_its_overlap() {
     let params = parse("sliding_window", &[("count", "100"), ("period", "60s")]);
     let at = |seconds: Micros| 60 * S + seconds * S;
     let mut key = Key { state: windows(60 * S, 100, 40), ..Key::new() };
-    // 100 * 45 / 60 + 40 + 1 = 116; room for 59 of the 100 is left when 24.6 s have gone.
+    // 100 * 45 / 60 + 40 + 1 = 116; space for 59 of the 100 is left when 24.6 s have gone.
     assert_eq!(key.decide(&params, at(15), 1), refuse(100, 0, 9_600 * MS, 105 * S));
     assert_eq!(key.decide(&params, at(15) + 9_600 * MS - 1, 1), refuse(100, 0, 1, 95_400 * MS + 1));
     assert_eq!(key.decide(&params, at(15) + 9_600 * MS, 1), pass(100, 0, 95_400 * MS));

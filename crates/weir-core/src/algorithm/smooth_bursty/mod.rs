@@ -87,8 +87,8 @@ impl SmoothBursty {
     /// Returns the decision for a request that passes and leaves a store that is full at `at`, which is not before
     /// `now`.
     fn pass(&self, at: Span, reset_after: Micros, now: Micros, wait: Micros) -> Decision {
-        let room = self.rate.sub(Span::whole(now + self.fields.max_burst), at);
-        Decision { wait, ..Decision::pass(self.limit, self.rate.units_within(room, self.limit), reset_after) }
+        let headroom = self.rate.sub(Span::whole(now + self.fields.max_burst), at);
+        Decision { wait, ..Decision::pass(self.limit, self.rate.units_within(headroom, self.limit), reset_after) }
     }
 
     /// Like `pass`, and also returns the state to store.

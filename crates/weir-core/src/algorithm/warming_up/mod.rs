@@ -112,7 +112,7 @@ impl Algorithm for WarmingUp {
         let (curve, now, units) = (&self.curve, input.now, input.cost.unsigned_abs());
         let (current, forgotten) = self.at(state.map(|state| &**state), now);
         if input.cost < 0 {
-            let current = current.give_back(units, now, curve);
+            let current = current.refund(units, now, curve);
             return (self.pass(&current, now, current.forgotten(curve) - now), state.map(|_| Box::new(current)));
         }
         // Not computed from the state at `now`, for which rounding might give another time.

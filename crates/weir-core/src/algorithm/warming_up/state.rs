@@ -79,7 +79,7 @@ impl WarmupState {
 
     /// Returns the state after `units` are refunded. They first pay the debt, at the stable price,
     /// and then fill the store.
-    pub(crate) fn give_back(&self, units: u64, now: Micros, curve: &Curve) -> Self {
+    pub(crate) fn refund(&self, units: u64, now: Micros, curve: &Curve) -> Self {
         let owed = (self.whole - now) as f64 + self.part;
         let paid = units as f64 * curve.stable;
         if paid >= owed {

@@ -349,13 +349,13 @@ fn unsettled() -> Vec<Edge> {
         closed.close(last);
         all.push(closed);
     }
-    let given_back = 150_001;
-    for last in [given_back + TTL - 1, given_back + TTL] {
+    let returned = 150_001;
+    for last in [returned + TTL - 1, returned + TTL] {
         let mut edge = Edge::leased("a request that returns units is lost");
         edge.checks(0, &[5]);
         edge.grant(0, Grant { units: 5, ..ENOUGH });
-        edge.ticks(&[given_back]);
-        edge.lose(given_back);
+        edge.ticks(&[returned]);
+        edge.lose(returned);
         edge.ticks(&[last]);
         all.push(edge);
     }

@@ -139,7 +139,7 @@ impl Reservations for Store {
         self.records.iter().find(|(own, _)| own == name).map(|(_, record)| record.clone())
     }
 
-    fn make_room(&mut self, _: Option<&[usize]>) -> bool {
+    fn reserve_record(&mut self, _: Option<&[usize]>) -> bool {
         true
     }
 

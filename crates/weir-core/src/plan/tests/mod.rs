@@ -147,11 +147,11 @@ fn dropping_states_at_their_expiry_changes_no_decision() {
 
 #[test]
 fn a_full_store_passes_nothing_uncounted_or_half_charged() {
-    let (mut store, mut room) = (Store::new(0), 0);
+    let (mut store, mut capacity) = (Store::new(0), 0);
     replay(true, |Call { plan, request, .. }, random, number| {
         if number == 0 {
-            room = random.below(5);
-            store = Store::new(room);
+            capacity = random.below(5);
+            store = Store::new(capacity);
         }
         store.hold(request, false);
         let before = store.memory();
@@ -159,7 +159,7 @@ fn a_full_store_passes_nothing_uncounted_or_half_charged() {
         let after = store.memory();
         let answer = summary(request, &ours);
         let (theirs, unbounded) = model::decide(request, &before);
-        if unbounded.len() <= room {
+        if unbounded.len() <= capacity {
             assert_eq!((ours.to_vec(), &after), (theirs, &unbounded), "all states fit");
         }
         for level in &request.levels {
@@ -180,11 +180,11 @@ fn a_full_store_passes_nothing_uncounted_or_half_charged() {
 
 #[test]
 fn a_dry_run_decides_as_a_check_does_and_changes_nothing() {
-    let (mut store, mut room, mut met) = (Store::new(0), 0, [0; 2]);
+    let (mut store, mut capacity, mut met) = (Store::new(0), 0, [0; 2]);
     replay(true, |call, random, number| {
         if number == 0 {
-            room = if random.once_in(2) { random.below(5) } else { usize::MAX };
-            store = Store::new(room);
+            capacity = if random.once_in(2) { random.below(5) } else { usize::MAX };
+            store = Store::new(capacity);
         }
         let Call { plan, request, .. } = call;
         let (mut dry_run, _) = call.scenario.request(call.levels, request.charge, request.max_wait, request.now);
@@ -207,11 +207,11 @@ fn a_dry_run_decides_as_a_check_does_and_changes_nothing() {
 /// `independent` do not see the charge of the earlier one. The states that it keeps are correct.
 #[test]
 fn a_full_store_with_allow_decides_like_an_unbounded_one() {
-    let (mut store, mut room, mut forgot) = (Store::new(0), 0, 0);
+    let (mut store, mut capacity, mut forgot) = (Store::new(0), 0, 0);
     replay(true, |Call { plan, request, .. }, random, number| {
         if number == 0 {
-            room = random.below(5);
-            store = Store::letting_pass(room);
+            capacity = random.below(5);
+            store = Store::letting_pass(capacity);
         }
         store.hold(request, false);
         let before = store.memory();
@@ -225,7 +225,7 @@ fn a_full_store_with_allow_decides_like_an_unbounded_one() {
                 after.iter().all(|(state_key, state)| unbounded.get(state_key) == Some(state)),
                 "{after:?}, {unbounded:?}"
             );
-            assert!(after.len() == unbounded.len().min(room) || after.len() == before.len());
+            assert!(after.len() == unbounded.len().min(capacity) || after.len() == before.len());
             forgot += usize::from(after.len() < unbounded.len());
         }
         summary(request, &ours)

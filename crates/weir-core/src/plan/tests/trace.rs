@@ -126,7 +126,7 @@ fn cost(random: &mut Random, max: i64) -> i64 {
 #[derive(Clone)]
 pub(crate) struct Store {
     state_keys: Vec<StateKey>,
-    room: usize,
+    capacity: usize,
     /// Whether a request without space is allowed, and its state not stored.
     lets_pass: bool,
     /// The stored states, each with its expiry.
@@ -135,12 +135,12 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(room: usize) -> Self {
-        Self { state_keys: Vec::new(), room, lets_pass: false, states: HashMap::new(), now: 0 }
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { state_keys: Vec::new(), capacity, lets_pass: false, states: HashMap::new(), now: 0 }
     }
 
-    pub(crate) fn letting_pass(room: usize) -> Self {
-        Self { lets_pass: true, ..Self::new(room) }
+    pub(crate) fn letting_pass(capacity: usize) -> Self {
+        Self { lets_pass: true, ..Self::new(capacity) }
     }
 
     /// Prepares for a request; with `forget`, drops expired states.
@@ -164,19 +164,19 @@ impl States for Store {
         self.states.contains_key(&self.state_keys[index])
     }
 
-    fn has_room(&self, count: usize) -> bool {
-        self.lets_pass || self.states.len() + count <= self.room
+    fn has_capacity(&self, count: usize) -> bool {
+        self.lets_pass || self.states.len() + count <= self.capacity
     }
 
     fn reserve(&mut self, count: usize) -> bool {
-        self.has_room(count)
+        self.has_capacity(count)
     }
 
     fn put(&mut self, index: usize, state: State, reset_after: Micros) {
-        if self.lets_pass && !self.has_entry(index) && self.states.len() == self.room {
+        if self.lets_pass && !self.has_entry(index) && self.states.len() == self.capacity {
             return;
         }
         self.states.insert(self.state_keys[index].clone(), (state, self.now + reset_after));
-        assert!(self.states.len() <= self.room, "a state was put for which no space was reserved");
+        assert!(self.states.len() <= self.capacity, "a state was put for which no space was reserved");
     }
 }

@@ -24,7 +24,7 @@ impl<'p, C> LockedPlan<'_, 'p, C> {
 
     /// Reserves capacity for the ledgers that these levels do not have, and for `records` new records. `false` if there
     /// is none.
-    pub(in crate::memory) fn reserve_room(&mut self, levels: impl Iterator<Item = usize>, records: usize) -> bool
+    pub(in crate::memory) fn reserve_records(&mut self, levels: impl Iterator<Item = usize>, records: usize) -> bool
     where
         C: Clock,
     {
@@ -36,14 +36,14 @@ impl<'p, C> LockedPlan<'_, 'p, C> {
             }
             self.lacks_capacity.set(true);
         }
-        self.room += count;
+        self.reserved_records += count;
         true
     }
 
     /// Takes the capacity of one entry, if any is reserved.
-    fn take_room(&mut self) -> usize {
-        let taken = self.room.min(1);
-        self.room -= taken;
+    fn take_record(&mut self) -> usize {
+        let taken = self.reserved_records.min(1);
+        self.reserved_records -= taken;
         taken
     }
 
@@ -62,13 +62,13 @@ impl<C: Clock> Ledgers for LockedPlan<'_, '_, C> {
     fn put_ledger(&mut self, index: usize, ledger: Ledger) {
         let (level, guard) = (&self.plan.levels()[index], self.located[index].guard);
         if !ledger.holds().is_empty() || self.guards[guard].1.holds().is_some() {
-            let taken = if ledger.holds().is_empty() || self.has_ledger(index) { 0 } else { self.take_room() };
+            let taken = if ledger.holds().is_empty() || self.has_ledger(index) { 0 } else { self.take_record() };
             self.change(guard, taken, |shard| shard.holds_mut().put_ledger(level.path(), level.limit.ident(), ledger));
             self.added += 1;
         }
     }
 
-    fn force_room(&mut self) {
+    fn force_reserve(&mut self) {
         self.store.keys.fetch_add(1, Ordering::Relaxed);
         self.reserved += 1;
     }
@@ -88,18 +88,18 @@ impl<C: Clock> Reservations for LockedPlan<'_, '_, C> {
         self.guards[guard].1.holds()?.record(anchor_path, name).cloned()
     }
 
-    fn make_room(&mut self, held: Option<&[usize]>) -> bool {
-        let has_room = self.reserve_room(held.unwrap_or_default().iter().copied(), 1);
+    fn reserve_record(&mut self, held: Option<&[usize]>) -> bool {
+        let has_capacity = self.reserve_records(held.unwrap_or_default().iter().copied(), 1);
         // A request is decided even if its answer cannot be stored for lack of capacity.
-        if !has_room && held.is_some() {
+        if !has_capacity && held.is_some() {
             self.lacks_capacity.set(true);
         }
-        has_room
+        has_capacity
     }
 
     fn put_record(&mut self, name: &[u8], record: Record) {
         let Some((guard, anchor_path)) = self.record_place() else { return };
-        let taken = self.take_room();
+        let taken = self.take_record();
         self.change(guard, taken, |shard| shard.holds_mut().put_record(anchor_path, name, record));
         self.added += 1;
     }

@@ -84,7 +84,7 @@ pub(super) fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result
     Ok(())
 }
 
-/// Loads unexpired ledgers and records into a store as far as it has room, and returns how many did not fit. `states`
+/// Loads unexpired ledgers and records into a store as far as they fit, and returns how many did not fit. `states`
 /// is the number of states in the file, for errors.
 pub(super) fn load<C: Clock>(
     from: &mut impl Read,

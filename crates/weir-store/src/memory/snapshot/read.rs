@@ -33,7 +33,7 @@ pub struct Loaded {
     pub states: u64,
     /// States dropped because they had expired.
     pub expired: u64,
-    /// States for which the store had no room.
+    /// States for which the store had no capacity.
     pub left_out: u64,
 }
 
@@ -75,7 +75,7 @@ impl Snapshot {
         self.clock
     }
 
-    /// Adds the unexpired states to a store that serves no requests yet, as far as it has room. `anchor_of` returns the
+    /// Adds the unexpired states to a store that serves no requests yet, as far as they fit. `anchor_of` returns the
     /// anchor of a domain, given as [`weir_core::domain::key::domain_name`].
     ///
     /// # Errors

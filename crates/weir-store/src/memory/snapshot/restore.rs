@@ -40,10 +40,10 @@ impl<C: Clock> MemoryStore<C> {
     /// Restores a ledger or a record from a snapshot by `put`. Returns `false` if the store is full.
     pub(super) fn put_back_holds(&self, anchor_path: &[u8], put: impl FnOnce(&mut ShardHolds)) -> bool {
         let mut shard = self.shards[shard_of(hash(&self.hasher, anchor_path), self.shards.len())].lock();
-        let is_room = self.reserve_capacity(1);
-        if is_room {
+        let fits = self.reserve_capacity(1);
+        if fits {
             self.change(&mut shard, 1, |shard| put(shard.holds_mut()));
         }
-        is_room
+        fits
     }
 }

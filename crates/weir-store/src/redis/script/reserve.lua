@@ -82,17 +82,17 @@ local function make_reservation(kind, deadline)
   for index = 1, count do
     states[index], resets[index], levels[index].s = states_before[index], resets_before[index], states_before[index]
   end
-  local held, units, has_room = {}, input[costs_at + 1], true
+  local held, units, has_capacity = {}, input[costs_at + 1], true
   for index = 1, count do
     if decisions[index][1] == 1 and units > 0 then
-      if holds.has_room(levels[index].ledger, kind, deadline) then
+      if holds.has_capacity(levels[index].ledger, kind, deadline) then
         held[#held + 1] = index
       elseif not rules[index].shadow then
-        has_room = false
+        has_capacity = false
       end
     end
   end
-  if not has_room then
+  if not has_capacity then
     for index = 1, count do
       decisions[index] = {0, decisions[index][2], 0, RETRY_WHEN_FULL, 0, 0, 0, RETRY_WHEN_FULL}
     end
@@ -131,7 +131,7 @@ local function settle_reservation(deadline, content, fields, actual)
 end
 
 local function extend_reservation(deadline, content, fields, ends)
-  local kind, units, has_room = content[2], content[3], true
+  local kind, units, has_capacity = content[2], content[3], true
   -- On levels that are no longer in the policy the old deadline stays, so they leave the reservation.
   local held, kept = held_levels(fields), {}
   for place, index in ipairs(held) do kept[place] = state_name(index) end
@@ -139,10 +139,10 @@ local function extend_reservation(deadline, content, fields, ends)
     if units > 0 then holds.settle_reserved(levels[index].ledger, kind, deadline, held_units(index, units)) end
   end
   for _, index in ipairs(held) do
-    has_room = has_room and (units == 0 or holds.has_room(levels[index].ledger, kind, ends))
+    has_capacity = has_capacity and (units == 0 or holds.has_capacity(levels[index].ledger, kind, ends))
   end
   -- If a ledger is full, the deadline stays.
-  if not has_room then ends = deadline end
+  if not has_capacity then ends = deadline end
   for _, index in ipairs(held) do
     if units > 0 then holds.reserve(levels[index].ledger, kind, ends, held_units(index, units)) end
     touch(index)

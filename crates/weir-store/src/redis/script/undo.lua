@@ -39,7 +39,7 @@ end
 -- window, or, with continuous refill, while the state from before the charge would matter to this limit. Later, time
 -- has refilled some of it, so the charge stays. It also stays if a refund would take units charged by other plans.
 -- Returns whether it was refunded.
-local function give_back(index)
+local function refund(index)
   local period, phase, before = rules[index].period, input[phases_at + index], input[befores_at + index]
   local units, place = input[charged_units_at + index], input[states_at + index]
   if period == NEVER then return false end
@@ -73,7 +73,7 @@ local function undo()
   for index = 1, count do
     local place = input[states_at + index]
     if place == index then restored[index] = restore(index) end
-    local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
+    local stays = not restored[place] and input[charged_units_at + index] > 0 and not refund(index)
     left_charged[index] = stays and 1 or 0
   end
   if claims_charges then

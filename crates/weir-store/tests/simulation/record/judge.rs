@@ -58,7 +58,7 @@ impl Record {
     fn judge_limits(&mut self, redis: &Redis) -> Result<(), String> {
         for (_, answer) in &self.answers {
             if let Outcome::Admitted { at, .. } = answer.outcome
-                && !(answer.began..=answer.ended).contains(&at)
+                && !(answer.started..=answer.ended).contains(&at)
             {
                 return Err(format!("decided before it was asked, or after it was answered: {answer:?}"));
             }
@@ -141,7 +141,7 @@ impl Record {
     /// While slot migrations are the only faults, the store decides each check.
     fn judge_moves(&self) -> Result<(), String> {
         let is_missed = |outcome: &Outcome| matches!(outcome, Outcome::Degraded { .. } | Outcome::Failed(_));
-        let missed = self.answers.iter().find(|(_, answer)| answer.began > CONNECTED && is_missed(&answer.outcome));
+        let missed = self.answers.iter().find(|(_, answer)| answer.started > CONNECTED && is_missed(&answer.outcome));
         missed.map_or(Ok(()), |(_, answer)| Err(format!("while slots move and nothing else goes wrong: {answer:?}")))
     }
 

@@ -113,7 +113,7 @@ impl World {
         let Some(caller) = self.callers.get_mut(&answer.check).filter(|caller| !caller.is_answered) else { return };
         match (caller.stage, &answer.outcome) {
             (Stage::Asks | Stage::Extends, Outcome::Held { lasts }) => {
-                let until = answer.began + lasts;
+                let until = answer.started + lasts;
                 (caller.stage, caller.attempts, caller.is_answered) = (Stage::Holds { until }, 0, true);
                 self.record.held(answer, until);
                 let holds = self.random.within(0, TTL);

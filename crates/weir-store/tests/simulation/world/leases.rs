@@ -84,7 +84,7 @@ impl World {
     }
 
     fn decided(&mut self, check: u64, user: usize, owner: u64, outcome: Outcome) {
-        let answer = Answer { check, user, began: self.now, ended: self.now, outcome, lease: None };
+        let answer = Answer { check, user, started: self.now, ended: self.now, outcome, lease: None };
         self.record.covered(owner, &answer, &self.redis);
         self.record.answer(owner, answer);
     }
@@ -155,7 +155,7 @@ impl World {
         self.record.figures.granted += grant.map_or(0, |grant| grant.units);
         let Some((client, now)) = self.client(owner) else { return false };
         let (machine, balance) = &mut client.leases[user];
-        let given_back = match &answer.lease {
+        let returned = match &answer.lease {
             Some(lease) => machine.answered(balance, lease, now),
             None => {
                 let is_refused = matches!(answer.outcome, Outcome::Refused { .. });
@@ -163,7 +163,7 @@ impl World {
                 None
             }
         };
-        self.renew(owner, user, given_back);
+        self.renew(owner, user, returned);
         true
     }
 

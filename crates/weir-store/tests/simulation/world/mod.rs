@@ -155,7 +155,7 @@ impl World {
             if at > end {
                 break;
             }
-            self.go_on(at);
+            self.proceed(at);
             self.record.event(self.now, event);
             self.handle(event)?;
             self.record.violation()?;
@@ -166,7 +166,7 @@ impl World {
     }
 
     /// Advances the clock: no two events have the same time.
-    fn go_on(&mut self, at: Micros) {
+    fn proceed(&mut self, at: Micros) {
         self.now = at.max(self.now + 1);
         self.clock.store(self.now, Relaxed);
     }
@@ -217,8 +217,8 @@ impl World {
                     (self.seats[seat].cut_until, self.seats[seat].paused_until) = (0, 0);
                     self.resume(seat);
                 }
-                let goes_on = |seat: &&Seat| seat.draining_since.is_none();
-                self.record.healed(self.seats.iter().filter(goes_on).map(|seat| seat.life));
+                let proceeds = |seat: &&Seat| seat.draining_since.is_none();
+                self.record.healed(self.seats.iter().filter(proceeds).map(|seat| seat.life));
             }
             Event::LastChecks(expected) => {
                 for seat in 0..self.seats.len() {

@@ -207,7 +207,7 @@ impl World {
         connection.received.extend_from_slice(&bytes);
         let (mut received, mut session) = (std::mem::take(&mut connection.received), connection.session);
         while let Some(words) = take_command(&mut received) {
-            self.go_on(self.now + 1);
+            self.proceed(self.now + 1);
             self.redis.run(START + self.now, &mut session, &words, &mut out);
             if self.chance(self.case.faults.lose_scripts) {
                 self.redis.restart(session.server, None);

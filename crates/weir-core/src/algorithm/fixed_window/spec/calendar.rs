@@ -35,7 +35,7 @@ fn at(zone: &str, shown: DateTime) -> Micros {
 }
 
 /// Returns the date on which the window around a day started, or would have started.
-fn begun(unit: Unit, anchor: Anchor, day: Date) -> Date {
+fn start_of(unit: Unit, anchor: Anchor, day: Date) -> Date {
     let clamped = |first: Date, day: u8| first.with().day(first.days_in_month().min(day as i8)).build().unwrap();
     match anchor {
         _ if unit == Unit::Day => day,
@@ -55,13 +55,13 @@ fn begun(unit: Unit, anchor: Anchor, day: Date) -> Date {
 }
 
 /// Returns the date on which the next window starts.
-fn next(unit: Unit, anchor: Anchor, begun: Date) -> Date {
+fn next(unit: Unit, anchor: Anchor, started: Date) -> Date {
     let clamped = |first: Date, day: u8| first.with().day(first.days_in_month().min(day as i8)).build().unwrap();
     match anchor {
-        _ if unit == Unit::Day => begun.tomorrow().unwrap(),
-        Anchor::Weekday(_) => begun.checked_add(1.week()).unwrap(),
-        Anchor::Day(number) => clamped(begun.last_of_month().tomorrow().unwrap(), number),
-        Anchor::Date(month, number) => clamped(date(begun.year() + 1, month as i8, 1), number),
+        _ if unit == Unit::Day => started.tomorrow().unwrap(),
+        Anchor::Weekday(_) => started.checked_add(1.week()).unwrap(),
+        Anchor::Day(number) => clamped(started.last_of_month().tomorrow().unwrap(), number),
+        Anchor::Date(month, number) => clamped(date(started.year() + 1, month as i8, 1), number),
     }
 }
 
@@ -124,13 +124,13 @@ fn assert_window(calendar: &Calendar, rules: &TimeZone, (unit, anchor): (Unit, A
     // A clock that was set back over midnight shows the previous day again.
     let candidates = [day.yesterday().unwrap(), day, day.tomorrow().unwrap()];
     let mut expected = candidates.into_iter().map(|day| {
-        let mut begun = begun(unit, anchor, day);
-        let start = first_moment(begun, rules);
+        let mut started = start_of(unit, anchor, day);
+        let start = first_moment(started, rules);
         // A skipped day has no window.
-        while first_moment(next(unit, anchor, begun), rules) == start {
-            begun = next(unit, anchor, begun);
+        while first_moment(next(unit, anchor, started), rules) == start {
+            started = next(unit, anchor, started);
         }
-        Between { start, end: first_moment(next(unit, anchor, begun), rules) }
+        Between { start, end: first_moment(next(unit, anchor, started), rules) }
     });
     assert!(expected.any(|own| own == window), "{}", context());
     let edges = calendar.edges(now);

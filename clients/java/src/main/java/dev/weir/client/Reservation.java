@@ -107,7 +107,7 @@ public final class Reservation implements AutoCloseable {
      * @return the settlement
      */
     public Settlement cancel() {
-        return await(giveBack());
+        return await(returnUnits());
     }
 
     /**
@@ -116,10 +116,10 @@ public final class Reservation implements AutoCloseable {
      * @return the settlement
      */
     public CompletableFuture<Settlement> cancelAsync() {
-        return settler.published(giveBack());
+        return settler.published(returnUnits());
     }
 
-    private CompletableFuture<Settlement> giveBack() {
+    private CompletableFuture<Settlement> returnUnits() {
         settled.set(true);
         return holds() ? settler.cancel(hold) : CompletableFuture.completedFuture(Settlement.OF_NOTHING);
     }
@@ -138,7 +138,7 @@ public final class Reservation implements AutoCloseable {
     @Override
     public void close() {
         if (!settled.get()) {
-            settler.finish(giveBack());
+            settler.finish(returnUnits());
         }
     }
 

@@ -58,13 +58,13 @@ class Bench {
         var count = 0;
         var measuredFrom = System.nanoTime() + WARM_UP.toNanos();
         var end = measuredFrom + MEASURED.toNanos();
-        for (var began = System.nanoTime(); began < end; ) {
+        for (var started = System.nanoTime(); started < end; ) {
             weir.check(check);
             var ended = System.nanoTime();
-            if (began >= measuredFrom && count < MAX_LATENCIES) {
-                latencies[count++] = ended - began;
+            if (started >= measuredFrom && count < MAX_LATENCIES) {
+                latencies[count++] = ended - started;
             }
-            began = ended;
+            started = ended;
         }
         return LongStream.of(latencies).limit(count).sorted().toArray();
     }

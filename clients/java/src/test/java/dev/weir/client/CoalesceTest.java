@@ -119,13 +119,13 @@ class CoalesceTest {
             Weir.streaming(first, single);
             var streamed = single.checks("grpc_stream");
             var unary = single.checks("grpc");
-            var began = System.nanoTime();
+            var started = System.nanoTime();
             for (var i = 0; i < 20; i++) {
                 assertTrue(weir.check("many", "alex").allowed());
                 Thread.sleep(1);
             }
             assertEquals(List.of(streamed, unary + 20), List.of(single.checks("grpc_stream"), single.checks("grpc")));
-            var seconds = Duration.ofNanos(System.nanoTime() - began).toSeconds();
+            var seconds = Duration.ofNanos(System.nanoTime() - started).toSeconds();
             assertTrue(single.rejectedStreams() <= 1 + seconds, "it is asked for once a second at most");
             // The stream is opened again.
             first.close();

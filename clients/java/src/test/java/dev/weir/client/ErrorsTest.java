@@ -158,9 +158,9 @@ class ErrorsTest {
             client.awaitReady(Duration.ofSeconds(20));
             frozen.freeze();
             var check = Check.of("user", "alex").withDeadline(Duration.ofMillis(50));
-            var began = System.nanoTime();
+            var started = System.nanoTime();
             error(Kind.DEADLINE_EXCEEDED, () -> client.check(check));
-            var took = Duration.ofNanos(System.nanoTime() - began);
+            var took = Duration.ofNanos(System.nanoTime() - started);
             assertTrue(took.compareTo(Duration.ofMillis(50)) >= 0 && took.compareTo(Duration.ofSeconds(10)) < 0, took::toString);
         }
     }

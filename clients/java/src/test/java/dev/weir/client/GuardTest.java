@@ -93,9 +93,9 @@ class GuardTest {
         for (var judge : List.<Function<Check, Verdict>>of(guard::judge, check -> guard.judgeAsync(check).join())) {
             // On a machine that is slower than the queue the next request waits.
             Wait.until(Duration.ofSeconds(20), () -> {
-                var beganNs = System.nanoTime();
+                var startedNs = System.nanoTime();
                 var verdict = judge.apply(queued);
-                var tookNs = System.nanoTime() - beganNs;
+                var tookNs = System.nanoTime() - startedNs;
                 var waitNs = verdict.decision().orElseThrow().waitFor().toNanos();
                 assertTrue(verdict.passes());
                 assertTrue(tookNs >= waitNs, () -> tookNs + " ns, not " + waitNs);

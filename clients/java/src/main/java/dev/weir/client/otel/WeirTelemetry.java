@@ -78,19 +78,19 @@ public final class WeirTelemetry implements Telemetry {
     }
 
     @Override
-    public Observation begin(List<Check> begun) {
-        var beganNs = System.nanoTime();
+    public Observation begin(List<Check> started) {
+        var startedNs = System.nanoTime();
         // Only the checks of a batch may have several domains.
-        var domain = begun.isEmpty() ? "default" : domain(begun.get(0));
+        var domain = started.isEmpty() ? "default" : domain(started.get(0));
         var span = tracer.spanBuilder("weir.check")
                 .setSpanKind(SpanKind.CLIENT)
                 .setAttribute("weir.domain", domain)
                 .startSpan();
         return results -> {
-            var seconds = (System.nanoTime() - beganNs) / (double) TimeUnit.SECONDS.toNanos(1);
+            var seconds = (System.nanoTime() - startedNs) / (double) TimeUnit.SECONDS.toNanos(1);
             duration.record(seconds, Attributes.of(DOMAIN, domain));
             for (var i = 0; i < results.size(); i++) {
-                checks.add(1, attributes(begun.get(i), results.get(i)));
+                checks.add(1, attributes(started.get(i), results.get(i)));
             }
             end(span, results);
         };
