@@ -41,7 +41,7 @@ def redis(bench):
     baselines = {}
     for keys, name in (("one key", HOT), ("100,000 keys", "gcra:__rand_int__")):
         for pipeline in PIPELINES:
-            baselines[f"a script call each, {keys}, {pipeline} at once"] = (name, pipeline)
+            baselines[f"a script call each, {keys}, {pipeline} in flight"] = (name, pipeline)
     cases |= baselines
     taken = bench.rounds(
         cases, sample=lambda case: bench.sample(case) if isinstance(case, Case) else baseline(bench, *case)
@@ -50,9 +50,9 @@ def redis(bench):
     aims = [Aim(name, [it.per_second for it in taken[name]], 90_000, form=whole, unit="/s") for name in weir]
     for name in weir:
         for pipeline in PIPELINES:
-            under = f"a script call each, {name.split(', ')[-1]}, {pipeline} at once"
+            under = f"a script call each, {name.split(', ')[-1]}, {pipeline} in flight"
             values = [a.store_us / b.cpu_us for a, b in zip(taken[name], taken[under])]
-            what = f"{name}: Redis's CPU time over that of script calls, {pipeline} at once"
+            what = f"{name}: Redis's CPU time over that of script calls, {pipeline} in flight"
             aims.append(Aim(what, values, 1, False))
     figures = (lambda sample: sample.per_second, whole), (lambda sample: sample.cpu_us, hundredths)
     rows = [[name, *(spread([of(it) for it in taken[name]], form) for of, form in figures)] for name in baselines]

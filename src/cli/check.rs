@@ -75,7 +75,7 @@ impl Check {
             print_line(serde_json::to_string(&decided)?)?;
         } else {
             let dry_run = if self.dry_run { "dry run: " } else { "" };
-            print_line(format!("{dry_run}{}", decided.text(self.charged.cost).trim_end()))?;
+            print_line(format!("{dry_run}{}", decided.text(self.charged.cost, 1).trim_end()))?;
         }
         Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
     }
@@ -126,13 +126,8 @@ impl Check {
                 if answer.allowed { "all are allowed" } else { "refused: none is charged" }
             ))?;
             let cost = self.charged.cost;
-            for ((text, key), decided) in self.charged.key.iter().zip(&keys).zip(results) {
-                // Keys that are the same down to the depth of a level share its state.
-                let together = |depth: u32| {
-                    let shared = key.get(..depth as usize);
-                    cost.saturating_mul(keys.iter().filter(|other| other.get(..depth as usize) == shared).count() as i64)
-                };
-                print_line(format!("{text}: {}", decided.text_among(cost, together).trim_end()))?;
+            for (key, decided) in self.charged.key.iter().zip(results) {
+                print_line(format!("{key}: {}", decided.text(cost, keys.len()).trim_end()))?;
             }
         }
         Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })

@@ -98,15 +98,10 @@ impl RenderedDecision {
         self.summary.binding.and_then(|index| self.levels.get(index)).map(|level| level.name.as_str())
     }
 
-    /// Formats the decision on this cost: a summary line, then a line for each level, the binding one marked.
-    pub(super) fn text(&self, cost: i64) -> String {
-        self.text_among(cost, |_| cost)
-    }
-
-    /// Like [`Self::text`], of a check that is decided together with others; `together` returns the total cost of all
-    /// of them at its level of a depth.
-    pub(super) fn text_among(&self, cost: i64, together: impl Fn(u32) -> i64) -> String {
-        let summary = |level: &Level| level.summary(cost, together(level.depth));
+    /// Formats the decision on one of `checks` of this cost that are decided together: a summary line, then a line for
+    /// each level, the binding one marked.
+    pub(super) fn text(&self, cost: i64, checks: usize) -> String {
+        let summary = |level: &Level| level.summary(cost, checks);
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
             _ if self.ban_reason.is_some() => self.banned(),
@@ -150,7 +145,7 @@ impl RenderedDecision {
 }
 
 impl Level {
-    fn summary(&self, cost: i64, together: i64) -> String {
+    fn summary(&self, cost: i64, checks: usize) -> String {
         let Decision { limit, remaining, retry_after, next_after, reset_after, never, .. } = self.decision;
         // Often it equals one of the other times.
         let next = next_after.filter(|next| *next != reset_after && next_after != retry_after);
@@ -159,17 +154,17 @@ impl Level {
         let new = format!("full again in {}", human_duration(reset_after));
         match (retry_after, never) {
             (Some(retry), _) => format!("{left}, retry after {}, {new}", human_duration(retry)),
-            (None, true) => format!("{left}, never: {}", never_reason(cost, together, limit)),
+            (None, true) => format!("{left}, never: {}", never_reason(cost, checks, limit)),
             (None, false) => format!("{left}, {new}"),
         }
     }
 }
 
-/// Returns why no wait makes a request of this cost pass, decided together with others.
-fn never_reason(cost: i64, together: i64, limit: u64) -> &'static str {
+/// Returns why no wait makes one of `checks` of this cost pass. Checks of different keys may share a count.
+fn never_reason(cost: i64, checks: usize, limit: u64) -> &'static str {
     if i128::from(cost) > i128::from(limit) {
         "the cost is above the limit"
-    } else if i128::from(together) > i128::from(limit) {
+    } else if i128::from(cost) * checks as i128 > i128::from(limit) {
         "the checks together cost more than the limit"
     } else {
         // Shaping limits refuse a request that would wait longer than `max_wait`.
@@ -205,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_cost_is_named_as_the_reason_only_if_it_is_above_the_limit() {
-        assert_eq!(never_reason(2, 2, 1), "the cost is above the limit");
+        assert_eq!(never_reason(2, 1, 1), "the cost is above the limit");
         assert_eq!(never_reason(1, 2, 1), "the checks together cost more than the limit");
         assert_eq!(never_reason(1, 1, 1), "no wait that is allowed is long enough");
     }

@@ -147,7 +147,7 @@ impl Reserve {
         if self.json {
             print_line(serde_json::to_string(&Printed { decided, hold, expires_after_us })?)?;
         } else {
-            print_line(decided.text(self.charged.cost).trim_end())?;
+            print_line(decided.text(self.charged.cost, 1).trim_end())?;
             if let Some((hold, expires_after)) = hold.zip(expires_after_us) {
                 print_line(format!("held for {}:\n{hold}", human_duration(expires_after)))?;
             }

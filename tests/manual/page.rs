@@ -35,7 +35,7 @@ fn choose(readmes: &[Readme]) -> String {
 fn compare(readmes: &[Readme]) -> String {
     let row = |readme: &Readme| format!("| {} | {} |\n", link(&readme.name), readme.in_short[1..].join(" | "));
     format!(
-        "| algorithm | state | time | at once | worst in any window `W` | weak point |\n|---|---|---|---|---|---|\n{}",
+        "| algorithm | state | time | in a burst | worst in any window `W` | weak point |\n|---|---|---|---|---|---|\n{}",
         readmes.iter().map(row).collect::<String>()
     )
 }

@@ -1,7 +1,7 @@
 //! The README of an algorithm, which must have a fixed structure.
 
 /// The rows of the table `in short`, by their first cells.
-const IN_SHORT: [&str; 6] = ["you want", "state", "time", "at once", "worst in any window `W`", "weak point"];
+const IN_SHORT: [&str; 6] = ["you want", "state", "time", "in a burst", "worst in any window `W`", "weak point"];
 /// The sections after the table of parameters, and whether each is required.
 const SECTIONS: [(&str, bool); 5] =
     [("Guarantee.", true), ("Costs.", true), ("State.", true), ("Refund.", true), ("Known as.", false)];
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "# x\n\n`x: { a: 1 }`\n\nWhat it is.\n\n| in short | |\n|---|---|\n| you want | A |\n| state | B |\n\
-        | time | C |\n| at once | D |\n| worst in any window `W` | E |\n| weak point | F |\n\n**Choose it** when.\n\n\
+        | time | C |\n| in a burst | D |\n| worst in any window `W` | E |\n| weak point | F |\n\n**Choose it** when.\n\n\
         | parameter | meaning | bounds |\n|---|---|---|\n| `a` | b | c |\n\n**Guarantee.** G\n\n**Costs.** C\n\n\
         **State.** S\n\n**Refund.** R\n";
 
