@@ -121,12 +121,8 @@ impl<R: Routes> Guarded<R> {
                 _ => {}
             },
         }
-        // Before: a connection without requests in flight may be evicted.
-        let in_flight = self.connected.begin();
-        if access != Access::Public && (self.identity.is_some() || self.unauthenticated.keeps_connections) {
-            self.connected.authenticate();
-        }
-        Ok(in_flight)
+        let is_public = access == Access::Public;
+        Ok(self.connected.begin(!is_public && (self.identity.is_some() || self.unauthenticated.keeps_connections)))
     }
 
     /// Admits a call that requires this role while authentication is disabled.
@@ -144,9 +140,6 @@ impl<R: Routes> Serve for Guarded<R> {
     type Body = ObservedBody<R::Body>;
 
     fn on(&self, connected: Connected) -> Self {
-        if connected.certificate.is_some() {
-            connected.authenticate();
-        }
         let identity = self.authentication.as_ref().map(|authentication| {
             Arc::new(authentication.identity(connected.certificate.clone(), connected.revoked.clone()))
         });

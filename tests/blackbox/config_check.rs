@@ -88,6 +88,10 @@ fn config_check_prints_the_effective_settings_or_the_error() {
             format!("{}tracing.ca: {}: it contains no certificate", at("1:46"), path("weir.yaml")),
         ),
         (
+            "tracing: { otlp_endpoint: 'https://a..b:1', ca: good.pem }",
+            format!("{}tracing.otlp_endpoint: `a..b` is not a host name", at("1:27")),
+        ),
+        (
             "{ limits: nowhere.yaml, grpc: { tls: { cert: nowhere.pem, key: good.key } } }",
             format!(
                 "{}: No such file or directory (os error 2)\n{}limits: {}: No such",

@@ -5,11 +5,12 @@ use std::{io, net::TcpStream, time::Instant};
 use rustix::process::Signal;
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use weir::proto::CheckResponse;
+use weir::proto::{CheckResponse, rate_limiter_client::RateLimiterClient};
 
 use crate::{
     support::{
         eventually, http, in_time,
+        pki::{Authority, Leaf, channel},
         raw::Raw,
         requests::{check, open_stream, sent_checks},
         server::Setup,
@@ -98,6 +99,25 @@ fn unread_answers_do_not_lock_out_probes_and_scrapes() {
         }
     }
     assert_eq!(server.metric("weir_connections_rejected_total{listener=\"metrics\"}"), 0.0);
+}
+
+#[tokio::test]
+async fn certificates_of_unknown_clients_do_not_lock_out_others() {
+    let authority = Authority::new("ours");
+    let [known, unknown] = ["shop.example", "stranger.example"].map(|host| authority.sign(Leaf::host(host)));
+    let server = setup("4")
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &authority.pem)
+        .env("WEIR_GRPC__TLS__MAX_HANDSHAKES", "3")
+        .credentials("callers: { shop: { roles: [check], certificates: [shop.example] } }")
+        .start();
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut health = HealthClient::new(channel(&server.grpc, &authority, Some(&unknown)).await.expect("connected"));
+        held.push(health.watch(HealthCheckRequest::default()).await.expect("a watch"));
+    }
+    let mut shop = RateLimiterClient::new(channel(&server.grpc, &authority, Some(&known)).await.expect("connected"));
+    shop.check(check(&["user", "alex"])).await.expect("an answer");
 }
 
 #[tokio::test]

@@ -12,18 +12,18 @@ use weir_server::{
 };
 use weir_telemetry::Registry;
 
-struct Hello;
+struct Hello(Connected);
 
 impl Serve for Hello {
     type Body = Full<Bytes>;
 
     fn on(&self, connected: Connected) -> Self {
-        // There is no authentication.
-        connected.authenticate();
-        Self
+        Self(connected)
     }
 
     async fn serve(self: Arc<Self>, _request: Request<Incoming>) -> Response<Full<Bytes>> {
+        // Every client is served, without authentication.
+        let _in_flight = self.0.begin(true);
         Response::new(Full::from("hello\n"))
     }
 }
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let drain = Drain::default();
     let server = Server {
         listener: workers.listen(&"127.0.0.1:8089".parse()?).await?,
-        service: Arc::new(Hello),
+        service: Arc::new(Hello(Connected::new(drain.clone()))),
         workers: workers.handles(),
         settings: ConnectionSettings {
             name: "hello",

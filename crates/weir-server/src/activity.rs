@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -15,8 +15,9 @@ use tokio::time::Instant;
 pub(crate) struct Activity {
     started: Instant,
     is_authenticated: AtomicBool,
-    in_flight: AtomicUsize,
-    /// Whether there was a request since the last [`Self::take_use`].
+    /// The number of all, and in units of [`KEEPING`] of those that keep the connection.
+    in_flight: AtomicU64,
+    /// Whether a request that keeps the connection was made since the last [`Self::take_use`].
     was_used: AtomicBool,
     /// Whether [`Self::idle_since`] is recorded.
     is_timed: bool,
@@ -24,20 +25,27 @@ pub(crate) struct Activity {
     idle_since: AtomicU64,
 }
 
-/// The use of a connection.
+/// Counts a request that keeps the connection: one whose client has authenticated for it, or need not. Not a public one,
+/// such as a health watch: a client could hold it open after its credentials are revoked.
+const KEEPING: u64 = 1 << 32;
+
+/// The use of a connection by requests that keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Requests are in flight.
+    /// Some are in flight.
     InFlight,
-    /// No requests are in flight, but there were some since the last [`Activity::take_use`].
+    /// None are in flight, but there were some since the last [`Activity::take_use`].
     SinceLast,
-    /// No requests are in flight, and there were none since the last [`Activity::take_use`].
+    /// None are in flight, and there were none since the last [`Activity::take_use`].
     Idle,
 }
 
 /// A request in flight, counted until this is dropped: keep it as long as the body of the answer.
 #[derive(Debug)]
-pub struct InFlight(Arc<Activity>);
+pub struct InFlight {
+    activity: Arc<Activity>,
+    keeps: bool,
+}
 
 impl Activity {
     /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
@@ -64,31 +72,36 @@ impl Activity {
         self.is_authenticated.load(Ordering::Relaxed)
     }
 
-    /// Counts the start of a request.
+    /// Counts the start of a request; `keeps`: it keeps the connection from being evicted.
     #[inline]
-    pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        if !self.was_used.load(Ordering::Relaxed) {
+    pub(crate) fn begin(self: &Arc<Self>, keeps: bool) -> InFlight {
+        self.in_flight.fetch_add(weight(keeps), Ordering::Relaxed);
+        if keeps && !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);
         }
-        InFlight(Arc::clone(self))
+        InFlight { activity: Arc::clone(self), keeps }
+    }
+
+    /// Whether a request that keeps the connection is in flight.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) >= KEEPING
     }
 
     /// Returns the use since the last call of this function.
     pub(crate) fn take_use(&self) -> Use {
         let was_used = self.was_used.swap(false, Ordering::Relaxed);
-        match self.in_flight.load(Ordering::Acquire) {
-            0 if was_used => Use::SinceLast,
-            0 => Use::Idle,
-            _ => Use::InFlight,
+        match self.is_kept() {
+            true => Use::InFlight,
+            false if was_used => Use::SinceLast,
+            false => Use::Idle,
         }
     }
 
     /// Counts the end of a request.
-    pub(crate) fn ended(&self, at: Instant) {
+    pub(crate) fn ended(&self, keeps: bool, at: Instant) {
         let since = u64::try_from((at - self.started).as_micros()).unwrap_or(u64::MAX);
         self.idle_since.fetch_max(since, Ordering::Relaxed);
-        self.in_flight.fetch_sub(1, Ordering::Release);
+        self.in_flight.fetch_sub(weight(keeps), Ordering::Release);
     }
 
     /// Returns the time since which no request is in flight; `now` while one is.
@@ -105,13 +118,19 @@ impl Activity {
     }
 }
 
+#[inline]
+fn weight(keeps: bool) -> u64 {
+    if keeps { KEEPING + 1 } else { 1 }
+}
+
 impl Drop for InFlight {
     #[inline]
     fn drop(&mut self) {
-        if self.0.is_timed {
-            self.0.ended(Instant::now());
+        let Self { activity, keeps } = self;
+        if activity.is_timed {
+            activity.ended(*keeps, Instant::now());
         } else {
-            self.0.in_flight.fetch_sub(1, Ordering::Release);
+            activity.in_flight.fetch_sub(weight(*keeps), Ordering::Release);
         }
     }
 }

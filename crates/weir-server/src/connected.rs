@@ -113,10 +113,20 @@ impl Connected {
         })
     }
 
-    /// Counts the start of a request.
+    /// Counts the start of a request. `is_authenticated`: its client has authenticated for it, or need not. From then on
+    /// the connection counts as one of such a client, which is not evicted while it has such requests in flight.
     #[inline]
-    pub fn begin(&self) -> InFlight {
-        self.activity.begin()
+    pub fn begin(&self, is_authenticated: bool) -> InFlight {
+        let in_flight = self.activity.begin(is_authenticated);
+        // After: a connection without requests in flight may be evicted.
+        if is_authenticated
+            && !self.is_authenticated()
+            && self.activity.authenticate()
+            && let Some(slot) = self.slot.upgrade()
+        {
+            slot.authenticated();
+        }
+        in_flight
     }
 
     /// Counts a call that the client has reset before more than its head was read.
@@ -158,19 +168,7 @@ impl Connected {
         self.unread.too_many().clone()
     }
 
-    /// Records that the client has authenticated, or need not. From then on the connection is not evicted while it has
-    /// requests in flight.
-    #[inline]
-    pub fn authenticate(&self) {
-        if !self.is_authenticated()
-            && self.activity.authenticate()
-            && let Some(slot) = self.slot.upgrade()
-        {
-            slot.authenticated();
-        }
-    }
-
-    /// Whether [`Self::authenticate`] was called.
+    /// Whether the client has authenticated for a request, or needed not.
     #[inline]
     pub fn is_authenticated(&self) -> bool {
         self.activity.is_authenticated()

@@ -29,7 +29,7 @@ use crate::{
     connected::Connected,
     connection_slots::ConnectionSlot,
     drain::Drain,
-    ending::{FIRST_CALL_TIMEOUT, abuse, after_grace, count, force_close, is_flood},
+    ending::{FIRST_CALL_TIMEOUT, GOAWAY_GRACE, abuse, after_grace, count, force_close, is_flood},
     fair_queue::{FairQueue, FairStream},
     http::builder,
     lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
@@ -220,6 +220,11 @@ impl<R: Serve> Connection<R> {
         let announced_for = match why {
             // A close between two requests might lose the second one, so the answer to the next request announces it.
             CloseReason::Age if lifetime.requests().are_http1() => Some(grace),
+            CloseReason::Drain | CloseReason::Evicted
+                if lifetime.requests().are_http1() && lifetime.is_authenticated() =>
+            {
+                Some(GOAWAY_GRACE)
+            }
             // Without a byte of its first request hyper does not know the protocol, and would end the connection.
             CloseReason::Drain if !settings.http2_only && !lifetime.requests().any() => Some(FIRST_CALL_TIMEOUT),
             _ => None,
@@ -232,7 +237,7 @@ impl<R: Serve> Connection<R> {
                 () = drain.started(), if why != CloseReason::Drain => why = CloseReason::Drain,
                 () = drain.force_closing() => {}
                 () = revoked.as_mut() => why = CloseReason::Revoked,
-                () = lifetime.requests().evicted() => {
+                () = lifetime.requests().evicted(), if why != CloseReason::Evicted => {
                     why = CloseReason::Evicted;
                     count(why, &metrics);
                 }
@@ -244,7 +249,9 @@ impl<R: Serve> Connection<R> {
                     if lifetime.has_nothing_to_complete(why) {
                         return Ok(());
                     }
-                    grace = Duration::ZERO;
+                    if why == CloseReason::Age {
+                        grace = Duration::ZERO;
+                    }
                 }
             }
         }
@@ -256,6 +263,9 @@ impl<R: Serve> Connection<R> {
                 () = lifetime.requests().evicted(), if why != CloseReason::Evicted => {
                     count(CloseReason::Evicted, &metrics);
                     force_close(CloseReason::Evicted, grace, &drain, &close, &lifetime).await;
+                }
+                () = drain.started(), if matches!(why, CloseReason::Age | CloseReason::Idle | CloseReason::Silent) => {
+                    force_close(CloseReason::Drain, grace, &drain, &close, &lifetime).await;
                 }
                 () = force_close(why, grace, &drain, &close, &lifetime) => {}
             }

@@ -192,7 +192,7 @@ mod tests {
     /// Takes a slot for a client that leaves a request in flight.
     fn take_busy(slots: &Arc<ConnectionSlots>) -> (Taker, InFlight) {
         let taker = take(slots).unwrap();
-        let in_flight = taker.1.begin();
+        let in_flight = taker.1.begin(true);
         (taker, in_flight)
     }
 
@@ -208,8 +208,8 @@ mod tests {
         for (_, activity) in [&busy, &used, &silent] {
             activity.take_use();
         }
-        let in_flight = busy.1.begin();
-        drop(used.1.begin());
+        let in_flight = busy.1.begin(true);
+        drop(used.1.begin(true));
         let new = take_authenticated(&slots).unwrap();
         assert_eq!(evicted([&busy, &used, &silent, &new]), [false, false, true, false]);
         assert!(take(&slots).is_none(), "the evicted connection is not closed yet");
@@ -224,10 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn public_requests_do_not_keep_a_connection() {
+        let slots = ConnectionSlots::new(1, Gauge::noop());
+        let revoked = take_authenticated(&slots).unwrap();
+        let _watch = revoked.1.begin(false);
+        let _new = take(&slots).unwrap();
+        assert_eq!(evicted([&revoked]), [true]);
+    }
+
+    #[test]
     fn new_connections_are_refused_when_all_are_busy() {
         let slots = ConnectionSlots::new(2, Gauge::noop());
         let all = [(); 2].map(|()| take_authenticated(&slots).unwrap());
-        let busy = all.each_ref().map(|(_, activity)| activity.begin());
+        let busy = all.each_ref().map(|(_, activity)| activity.begin(true));
         assert!(take(&slots).is_none());
         drop(busy);
         assert!(take(&slots).is_some(), "used, but nothing is in flight");
@@ -237,7 +246,7 @@ mod tests {
     fn requests_in_flight_protect_only_clients_that_have_authenticated() {
         let slots = ConnectionSlots::new(4, Gauge::noop());
         let [busy, idle] = [(); 2].map(|()| take_authenticated(&slots).unwrap());
-        let _in_flight = busy.1.begin();
+        let _in_flight = busy.1.begin(true);
         let others: Vec<_> = (0..20).map(|_| take_busy(&slots)).collect();
         // They can take half of the slots, and one more.
         assert_eq!(evicted([&busy, &idle]), [false, true]);

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Grace period of a connection after GOAWAY.
-const GOAWAY_GRACE: Duration = Duration::from_secs(1);
+pub(crate) const GOAWAY_GRACE: Duration = Duration::from_secs(1);
 /// Grace period of an evicted connection whose client has not authenticated: for the status of a health watch, or for a
 /// first call that crosses the GOAWAY.
 const UNAUTHENTICATED_GRACE: Duration = Duration::from_millis(100);
@@ -95,6 +95,34 @@ pub(crate) async fn force_close(
     tokio::select! {
         biased;
         () = drain.force_closing() => {}
-        () = alone, if matches!(why, CloseReason::Age | CloseReason::Idle | CloseReason::Silent) => {}
+        () = alone, if why != CloseReason::Drain => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::{Traffic, activity::Activity};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_crosses_an_eviction_has_the_grace_period() {
+        const GRACE: Duration = Duration::from_secs(30);
+        let (activity, drain) = (Arc::new(Activity::new(false)), Drain::default());
+        activity.authenticate();
+        let lifetime = Lifetime::new(&Traffic::default(), Arc::clone(&activity), None);
+        let close = CloseSignal::new(drain.clone());
+        let end = async || {
+            let started = Instant::now();
+            force_close(CloseReason::Evicted, GRACE, &drain, &close, &lifetime).await;
+            started.elapsed().as_secs()
+        };
+        assert_eq!(end().await, 1);
+        let _crossing = activity.begin(true);
+        assert_eq!(end().await, 31);
+        assert_eq!(close.closed(), Some(CloseReason::Evicted), "its streams have ended");
     }
 }

@@ -132,12 +132,12 @@ impl Lifetime {
         self.activity.is_authenticated()
     }
 
-    /// Whether a connection that closes for this reason has nothing in flight that must be completed. A client that has
-    /// not authenticated has at most the answers to probes and the like, which it may leave unread.
+    /// Whether a connection that closes for this reason has nothing in flight that must be completed. The answers to
+    /// probes and the like need not be: a client that has not authenticated may leave them unread.
     pub(crate) fn has_nothing_to_complete(&self, why: CloseReason) -> bool {
         match why {
-            CloseReason::Revoked | CloseReason::Evicted => true,
-            CloseReason::Drain => !self.requests.any() || !self.is_authenticated(),
+            CloseReason::Revoked => true,
+            CloseReason::Drain | CloseReason::Evicted => !self.activity.is_kept(),
             _ => !self.requests.any(),
         }
     }
@@ -241,17 +241,31 @@ mod tests {
         idle.requests().note(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
         let started = activity.started();
-        let [_first, _second] = [activity.begin(), activity.begin()].map(std::mem::ManuallyDrop::new);
+        let [_first, _second] = [false, true].map(|keeps| std::mem::ManuallyDrop::new(activity.begin(keeps)));
         assert_eq!(over(&idle, started), None);
-        activity.ended(started + seconds(50));
+        activity.ended(true, started + seconds(50));
         assert_eq!(over(&idle, started + seconds(50)), None);
-        activity.ended(started + seconds(60));
+        activity.ended(false, started + seconds(60));
         assert_eq!(over(&idle, started + seconds(60)), Some((CloseReason::Idle, seconds(10))));
-        drop(activity.begin());
+        drop(activity.begin(true));
         assert!(
             idle.next_end(started + seconds(65)).is_some_and(|(at, _)| at == started + seconds(70)),
             "time goes on"
         );
+    }
+
+    #[test]
+    fn only_requests_that_keep_a_connection_must_be_completed() {
+        let lifetime = lifetime(0, 0);
+        lifetime.requests().note(Version::HTTP_2);
+        let has_nothing =
+            || [CloseReason::Drain, CloseReason::Evicted].map(|why| lifetime.has_nothing_to_complete(why));
+        let _watch = lifetime.activity.begin(false);
+        assert_eq!(has_nothing(), [true; 2]);
+        let check = lifetime.activity.begin(true);
+        assert_eq!(has_nothing(), [false; 2]);
+        drop(check);
+        assert_eq!(has_nothing(), [true; 2]);
     }
 
     #[test]
@@ -261,8 +275,8 @@ mod tests {
         assert_eq!(idle.next_end(started), Some((started + seconds(1), CloseReason::Idle)), "when to look again");
         idle.requests().note(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
-        std::mem::forget(activity.begin());
-        activity.ended(activity.started() + seconds(9));
+        std::mem::forget(activity.begin(true));
+        activity.ended(true, activity.started() + seconds(9));
         assert_eq!(over(&idle, activity.started() + seconds(9)), Some((CloseReason::Idle, seconds(1))));
     }
 }

@@ -32,10 +32,12 @@ pub(super) fn destination(settings: &TracingSettings, alpn: &'static str) -> Res
     let address = format!("{}://{}", scheme.unwrap_or_default(), authority.unwrap_or_default());
     let address = address.parse().map_err(|why| format!("tracing.otlp_endpoint: {why}"))?;
     let none = Path::new("");
-    let paths = Paths { ca: &settings.ca, cert: none, key: none };
-    let trust = Trust { paths, server_name: "", alpn, hints: HINTS };
-    let setting = if settings.ca.as_os_str().is_empty() { "otlp_endpoint" } else { "ca" };
-    Destination::new(&address, trust).map_err(|why| format!("tracing.{setting}: {why}"))
+    let with = |ca| {
+        let paths = Paths { ca, cert: none, key: none };
+        Destination::new(&address, Trust { paths, server_name: "", alpn, hints: HINTS })
+    };
+    with(none).map_err(|why| format!("tracing.otlp_endpoint: {why}"))?;
+    with(&settings.ca).map_err(|why| format!("tracing.ca: {why}"))
 }
 
 /// Returns a channel that connects on first use and reconnects when necessary. `timeout` bounds connecting, and each

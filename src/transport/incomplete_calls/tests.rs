@@ -32,7 +32,7 @@ fn calls() -> (Arc<IncompleteCalls>, Connected) {
 }
 
 fn authenticated(port: &Arc<IncompleteCalls>, connected: &Connected) -> Arc<ConnectionCalls> {
-    connected.authenticate();
+    connected.begin(true);
     port.of(connected.clone())
 }
 
@@ -88,7 +88,7 @@ async fn unauthenticated_connections_have_few_waiting_calls() {
     let mut last = bodies.pop().unwrap();
     assert!(bodies.iter_mut().all(|body| poll(body) == Poll::Pending));
     assert_eq!(poll(&mut last), Poll::Ready(Some(Code::ResourceExhausted)));
-    connected.authenticate();
+    connected.begin(true);
     assert_eq!(poll(&mut connection.body(empty(), Expected::Message)), Poll::Pending);
 }
 

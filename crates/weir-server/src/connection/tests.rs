@@ -71,10 +71,7 @@ impl Serve for Reader {
     }
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Empty<Bytes>> {
-        if request.uri().path() == AUTHENTICATED {
-            self.0.authenticate();
-        }
-        let _in_flight = self.0.begin();
+        let _in_flight = self.0.begin(request.uri().path() == AUTHENTICATED);
         let _ = request.into_body().collect().await;
         Response::new(Empty::new())
     }
@@ -214,4 +211,15 @@ async fn connections_are_evicted_in_their_grace_period_too() {
         let _new = slots.take(Arc::new(Activity::new(false))).unwrap();
         assert_eq!((end.await.unwrap() - evicted).as_millis(), 100);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_drain_ends_a_grace_period() {
+    let old = Traffic { max_connection_age: Time::seconds(10), ..Traffic::default() };
+    let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
+    let (end, _client) = unfinished(&slots, &drain, "/", old).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let started = Instant::now();
+    assert!(drain.finish(Duration::from_secs(60)).await, "it has only a public request");
+    assert_eq!((end.await.unwrap() - started).as_millis(), FIRST_CALL_TIMEOUT.as_millis());
 }
