@@ -223,3 +223,30 @@ async fn the_drain_ends_a_grace_period() {
     assert!(drain.finish(Duration::from_secs(60)).await, "it has only a public request");
     assert_eq!((end.await.unwrap() - started).as_millis(), FIRST_CALL_TIMEOUT.as_millis());
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_next_http1_response_announces_the_end_of_a_connection() {
+    for is_drained in [true, false] {
+        let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
+        let (connection, _) = connection(&slots, &drain, Traffic::default());
+        let (server, mut client) = duplex(1 << 10);
+        tokio::spawn(drain.track(connection.plain(server, None)));
+        let mut ask = async || {
+            let request = format!("GET {AUTHENTICATED} HTTP/1.1\r\nhost: weir\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = [0; 1 << 10];
+            let bytes = client.read(&mut answer).await.unwrap();
+            String::from_utf8_lossy(&answer[..bytes]).into_owned()
+        };
+        assert!(!ask().await.contains("connection: close"));
+        let _new = if is_drained {
+            let drain = drain.clone();
+            tokio::spawn(async move { drain.finish(Duration::from_secs(60)).await });
+            None
+        } else {
+            slots.take(Arc::new(Activity::new(false)))
+        };
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(ask().await.contains("connection: close"), "{is_drained}");
+    }
+}
