@@ -116,9 +116,9 @@ fn rules(limiter: &Limiter<AnyStore>) -> impl Iterator<Item = OnStoreFailure> + 
 fn effect(rule: OnStoreFailure) -> &'static str {
     match rule {
         OnStoreFailure::Local => "deciding locally, each replica by its own counts",
-        OnStoreFailure::Allow => "allowing all checks",
-        OnStoreFailure::Deny => "refusing all checks",
-        OnStoreFailure::Error => "failing all checks",
+        OnStoreFailure::Allow => "allowing checks",
+        OnStoreFailure::Deny => "refusing checks",
+        OnStoreFailure::Error => "failing checks",
     }
 }
 

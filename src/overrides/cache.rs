@@ -85,9 +85,7 @@ impl OverrideCache {
                     self.put(changed.name, changed.after, bounds, &mut edits);
                 }
             }
-            Changes::All(documents, since) => {
-                // The log goes back only if the store has lost data.
-                let is_older = since < self.since;
+            Changes::All { documents, since, is_lost } => {
                 self.since = since;
                 self.ended.clear();
                 self.unreadable.clear();
@@ -95,7 +93,7 @@ impl OverrideCache {
                 edits.extend(before.values().map(|entry| Edit::Removed(Arc::clone(&entry.value))));
                 documents.into_iter().for_each(|(name, document)| self.put(name, Some(document), bounds, &mut edits));
                 let gone = before.keys().filter(|name| !self.by_name.contains_key(*name)).count();
-                if is_older && gone > 0 {
+                if is_lost && gone > 0 {
                     warn!("the stored overrides were lost: {gone} are no longer in force");
                 }
             }

@@ -62,7 +62,7 @@ async fn ban(service: &OverrideService, user: usize, end: Option<OverrideEnd>) {
 
 async fn stored(service: &OverrideService) -> usize {
     match service.documents.changes(None).await.expect("they are read") {
-        Changes::All(all, _) => all.len(),
+        Changes::All { documents, .. } => documents.len(),
         Changes::Some(_) => panic!("all are wanted"),
     }
 }
@@ -131,7 +131,7 @@ async fn an_unreadable_override_is_listed_until_the_store_has_another_or_none() 
         let name = document::name("", &["user".into(), "0".into()]);
         let document = document.map(str::to_owned);
         let expected = match service.documents.changes(None).await.expect("they are read") {
-            Changes::All(stored, _) => stored.into_iter().next().map(|(_, document)| document),
+            Changes::All { documents, .. } => documents.into_iter().next().map(|(_, document)| document),
             Changes::Some(changes) => changes.into_iter().next_back().and_then(|change| change.after),
         };
         let change = DocumentChange { name, document, expected, actor: "me".to_owned() };
@@ -148,7 +148,8 @@ async fn an_unreadable_override_is_listed_until_the_store_has_another_or_none() 
     put(Some("{}")).await;
     assert_eq!(kinds().await, [false]);
     // The store has lost its data.
-    service.cache.lock().apply(Changes::All(Vec::new(), None), &Bounds::default(), 0);
+    let empty = Changes::All { documents: Vec::new(), since: None, is_lost: true };
+    service.cache.lock().apply(empty, &Bounds::default(), 0);
     assert_eq!(service.cache.lock().stored().count(), 0);
 }
 

@@ -119,7 +119,7 @@ const KEY: [&str; 3] = ["user", "alex", "trade"];
 fn a_recovered_fleet_has_spent_what_it_admitted() {
     for (rule, started) in [
         ("local", "store outage: deciding locally, each replica by its own counts"),
-        ("allow", "store outage: allowing all checks"),
+        ("allow", "store outage: allowing checks"),
     ] {
         let redis = Redis::start(Options::socket());
         let fleet = Fleet::of(2, &redis.url(), rule);

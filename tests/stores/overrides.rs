@@ -6,6 +6,7 @@ use std::{
 };
 
 use futures_util::future::{join, join_all};
+use rustix::process::Signal;
 use tonic::Code;
 use weir::proto::{
     CheckRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest, admin_client::AdminClient,
@@ -203,6 +204,14 @@ fn store_errors_are_reported_and_an_end_is_stored_later() {
         service.wait_for_log("the stored overrides were lost: 2 are no longer in force");
         set_user(&service, "alex", Change::Ban(true), None).await;
         assert!(is_banned(&service, "alex").await);
+        // A replica that reads the store only after the next change notices the loss too.
+        let other = patient(&redis.url()).policy(POLICY).start();
+        assert!(is_banned(&other, "alex").await);
+        service.signal(Signal::STOP);
+        redis.command(&["FLUSHALL"]);
+        set_user(&other, "kim", Change::Ban(true), None).await;
+        service.signal(Signal::CONT);
+        service.wait_for_log("the stored overrides were lost: 1 are no longer in force");
     });
 }
 
@@ -272,7 +281,7 @@ fn no_answered_change_is_missing_in_the_audit_log_after_a_kill() {
                         Err(_) => break,
                     }
                     if round == 100 {
-                        service.signal(rustix::process::Signal::KILL);
+                        service.signal(Signal::KILL);
                     }
                 }
                 answered

@@ -96,7 +96,10 @@ impl MemoryDocuments {
         let place = since.and_then(|since| kept.log.binary_search_by_key(&since, |changed| changed.id).ok());
         match place {
             Some(place) => Changes::Some(kept.log.range(place + 1..).cloned().collect()),
-            None => Changes::All(kept.documents.clone().into_iter().collect(), last),
+            None => {
+                let documents = kept.documents.clone().into_iter().collect();
+                Changes::All { documents, since: last, is_lost: false }
+            }
         }
     }
 

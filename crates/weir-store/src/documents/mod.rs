@@ -66,8 +66,15 @@ pub struct Changed {
 pub enum Changes {
     /// The changes, in order.
     Some(Vec<Changed>),
-    /// The log does not reach back that far: all documents by name, at this position or later.
-    All(Vec<(String, String)>, Option<ChangeId>),
+    /// The log does not reach back that far.
+    All {
+        /// All documents by name, at `since` or later.
+        documents: Vec<(String, String)>,
+        /// The position of the last change.
+        since: Option<ChangeId>,
+        /// Whether the store has lost the position, and so perhaps documents.
+        is_lost: bool,
+    },
 }
 
 /// Why a change failed.

@@ -80,6 +80,7 @@ impl RedisDocuments {
             if last == since {
                 return Ok(Changes::Some(Vec::new()));
             }
+            let mut is_lost = false;
             if let Some(since) = since {
                 let mut changes: Vec<Changed> = Vec::new();
                 while changes.len() < PAGES * PAGE.0 {
@@ -92,12 +93,16 @@ impl RedisDocuments {
                         break;
                     }
                 }
-                if changes.first().is_some_and(|first| first.previous == Some(since)) {
+                let previous = changes.first().and_then(|first| first.previous);
+                if previous == Some(since) {
                     return Ok(Changes::Some(changes));
                 }
+                // A trimmed log continues after a later change, a new one after none or an earlier one.
+                is_lost = previous < Some(since);
             }
             // Changes made during the scan come after `last` in the log, so the next call reads them.
-            Ok(Changes::All(read_hash(&io, &hash, usize::MAX).await?.into_iter().collect(), last))
+            let documents = read_hash(&io, &hash, usize::MAX).await?.into_iter().collect();
+            Ok(Changes::All { documents, since: last, is_lost })
         });
         answer.await
     }

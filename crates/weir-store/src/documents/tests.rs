@@ -16,8 +16,8 @@ fn put(name: &str, document: Option<&str>) -> Change {
 
 fn all(documents: &MemoryDocuments) -> Vec<(String, String)> {
     let unknown = ChangeId { millis: u64::MAX, number: 0 };
-    let Changes::All(all, _) = documents.changes(Some(unknown)) else { panic!("all are wanted") };
-    all
+    let Changes::All { documents, .. } = documents.changes(Some(unknown)) else { panic!("all are wanted") };
+    documents
 }
 
 #[test]
@@ -34,7 +34,8 @@ fn changes_are_read_from_a_log_position() {
     assert_eq!(documents.changes(Some(first.id)), Changes::Some(vec![second.clone(), third.clone()]));
     assert_eq!(documents.changes(Some(third.id)), Changes::Some(vec![]));
     let unknown = ChangeId { millis: 1, number: 0 };
-    assert_eq!(documents.changes(Some(unknown)), Changes::All(vec![], Some(third.id)));
+    let all = Changes::All { documents: vec![], since: Some(third.id), is_lost: false };
+    assert_eq!(documents.changes(Some(unknown)), all);
     assert_eq!(documents.log(None, 2), [third.clone(), second.clone()]);
     assert_eq!(documents.log(Some(second.id), 9), [first]);
 }

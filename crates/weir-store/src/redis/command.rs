@@ -65,6 +65,10 @@ pub fn failure(error: RedisError) -> Failure {
 /// Describes why a connection failed.
 pub(crate) fn describe(error: &RedisError) -> String {
     match (error.kind(), error.detail()) {
+        // Redis quotes the arguments of a call that it does not know, and those of the script are not text.
+        (ErrorKind::Parse, _) if error.to_string().contains("utf-8") => {
+            format!("not the Redis protocol, or an error that quotes the call, as of a server without EVALSHA: {error}")
+        }
         (ErrorKind::Parse, _) => format!("not the Redis protocol: {error}"),
         (ErrorKind::Io, _) if error.is_connection_dropped() && !error.is_connection_refusal() => {
             "the connection was closed".to_owned()

@@ -57,7 +57,7 @@ impl NodeFactory {
         (platform, tasks): (Arc<dyn Platform>, Tasks),
     ) -> Self {
         let connector = Arc::new(Connector::new(Arc::clone(&platform), url, settings));
-        let time = Arc::new(StoreTime::new(Arc::clone(&platform), clock));
+        let time = Arc::new(StoreTime::new(&*platform, clock));
         Self { connector, settings: settings.clone(), metrics, tasks, time, platform }
     }
 

@@ -37,6 +37,10 @@ use super::{
     sentinel::Sentinels,
 };
 use crate::{Failure, url::Address};
+use weir_telemetry::LogLimit;
+
+/// Minimum interval between two log lines about failures to connect: a bad network could cause many a second.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Connections to one server, or to the current master.
 pub struct Pool {
@@ -48,8 +52,9 @@ pub struct Pool {
     epochs: Mutex<Epochs>,
     /// Number of changes to another server.
     changes: AtomicU64,
-    /// The last failure, so that only changes are logged.
-    last_failure: Mutex<Option<Failure>>,
+    /// The logged failure, until a connection is made: only changes are logged.
+    logged: Mutex<Option<Failure>>,
+    log_limit: LogLimit,
     eviction: Arc<EvictionLog>,
     /// Write-locked while checks are paused.
     pause: RwLock<()>,
@@ -101,9 +106,10 @@ impl Pool {
         max_size: usize,
         ping_timeout: Duration,
     ) -> Self {
-        let (epochs, changes, last_failure, eviction, pause) = Default::default();
+        let (epochs, changes, logged, eviction, pause) = Default::default();
+        let log_limit = LogLimit::every(LOG_INTERVAL);
         let purpose = Purpose::Checks(probe_key);
-        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, last_failure, eviction, pause }
+        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, logged, log_limit, eviction, pause }
     }
 
     /// Returns a connection that is ready for commands: an idle one that answers, or a new one.
@@ -220,10 +226,13 @@ impl Pool {
     }
 
     fn log_change(&self, current: Option<&Failure>) {
-        let before = std::mem::replace(&mut *self.last_failure.lock(), current.cloned());
+        let mut logged = self.logged.lock();
         match current {
-            Some(failure) if before.as_ref() != current => warn!(server = %self.target, "{failure}"),
-            None if before.is_some() => info!(server = %self.target, "connected again"),
+            Some(failure) if logged.as_ref() != current && self.log_limit.allows(Instant::now().into_std()) => {
+                warn!(server = %self.target, "{failure}");
+                *logged = current.cloned();
+            }
+            None if logged.take().is_some() => info!(server = %self.target, "connected again"),
             _ => {}
         }
     }

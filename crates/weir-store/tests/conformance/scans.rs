@@ -100,12 +100,12 @@ async fn documents_are_read_completely_or_not_at_all_while_their_slot_moves() {
         let (read, moved) = tokio::join!(documents.changes(Some(ChangeId::default())), move_after_two_pages);
         migration.finish();
         in_time = moved;
-        if let Ok(Changes::All(all, _)) = read {
-            assert_eq!(all.len(), DOCUMENTS);
+        if let Ok(Changes::All { documents, .. }) = read {
+            assert_eq!(documents.len(), DOCUMENTS);
         }
     }
     let read = documents.changes(Some(ChangeId::default())).await.expect("an answer");
-    assert!(matches!(read, Changes::All(all, None) if all.len() == DOCUMENTS));
+    assert!(matches!(read, Changes::All { documents, since: None, .. } if documents.len() == DOCUMENTS));
 }
 
 #[tokio::test]
