@@ -85,6 +85,22 @@ are all of them. */}}
 {{- if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) }}true{{ end }}
 {{- end }}
 
+{{- /* The policy files by name. The example is not a default of `limits`: Helm merges maps, so it would be in force beside the user's. */}}
+{{- define "weir.limits" -}}
+{{- with .Values.limits }}
+{{- toYaml . }}
+{{- else -}}
+default.yaml: |
+  schema:
+    user:
+      children:
+        "*":
+          limits:
+            - name: per-user
+              token_bucket: { capacity: 16, count: 30, period: 1m }
+{{- end }}
+{{- end }}
+
 {{- /* weir.yaml: what the chart sets overrides `settings`. */}}
 {{- define "weir.settings" -}}
 {{- $settings := deepCopy .Values.settings }}
