@@ -61,11 +61,11 @@ are all of them. */}}
 {{- define "weir.storePorts" -}}
 {{- $ports := list }}
 {{- range default (list 6379) .Values.networkPolicy.storePorts }}{{ $ports = append $ports (int .) }}{{ end }}
-{{- /* A Sentinel without a port listens on 26379. Credentials end at the last @; after the hosts comes the master or the database. */}}
-{{- if hasPrefix "redis-sentinel:" .Values.store.url }}{{ $ports = append $ports 26379 }}{{ end }}
+{{- /* The port of a host without one. Credentials end at the last @; after the hosts comes the master or the database. */}}
+{{- $port := ternary 26379 6379 (hasPrefix "redis-sentinel:" .Values.store.url) }}
 {{- $hosts := regexReplaceAll "^([^/]*//)?(.*@)?" .Values.store.url "" | regexFind "^[^/]*" }}
-{{- range regexFindAll ":[0-9]+(,|$)" $hosts -1 }}
-{{- $ports = append $ports (regexFind "[0-9]+" . | int) }}
+{{- range $hosts | splitList "," | compact }}
+{{- $ports = append $ports (regexFind ":[0-9]+$" . | trimPrefix ":" | default $port | int) }}
 {{- end }}
 {{- $ports | uniq | toJson }}
 {{- end }}
