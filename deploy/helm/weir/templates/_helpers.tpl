@@ -140,6 +140,18 @@ default.yaml: |
 {{- if ((((fromYaml (include "weir.settings" .)).grpc).tls).cert) }}true{{ end }}
 {{- end }}
 
+{{- /* Whether authentication is enabled, on both ports. */}}
+{{- define "weir.authenticated" -}}
+{{- $settings := fromYaml (include "weir.settings" .) }}
+{{- if or ($settings.auth).file (($settings.grpc).tls).client_ca (($settings.http).tls).client_ca }}true{{ end }}
+{{- end }}
+
+{{- /* A duration in milliseconds, rounded down. */}}
+{{- define "weir.milliseconds" -}}
+{{- $units := dict "us" 0 "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 }}
+{{- mul (regexFind "^[0-9]+" .) (get $units (regexFind "[a-z]+$" .)) }}
+{{- end }}
+
 {{- /* Whether `helm test` can call the gRPC port: it has no client certificate, and trusts only the chart's CA. */}}
 {{- define "weir.testable" -}}
 {{- $tls := default dict ((fromYaml (include "weir.settings" .)).grpc).tls }}
@@ -153,11 +165,15 @@ default.yaml: |
 
 {{- /* Values that must not be installed, with the reason. */}}
 {{- define "weir.refuse" -}}
+{{- $settings := fromYaml (include "weir.settings" .) }}
 {{- if (.Values.settings.store).url }}
 {{- fail "settings.store.url is set: name the store by store.url, from which the chart also makes the network policy" }}
 {{- end }}
 {{- if .Values.settings.limits }}
 {{- fail "settings.limits is set: WEIR_LIMITS of the image overrides it; set that variable in extraEnv" }}
+{{- end }}
+{{- if .Values.settings.allow_all }}
+{{- fail "settings.allow_all is set, and so is WEIR_LIMITS of the image: set WEIR_ALLOW_ALL to true and WEIR_LIMITS to an empty text in extraEnv" }}
 {{- end }}
 {{- if and .Values.valkey.enabled .Values.store.url }}
 {{- fail "valkey.enabled and store.url are both set: choose one store" }}
@@ -168,6 +184,13 @@ default.yaml: |
 {{- if and .Values.snapshot.enabled (include "weir.store" .) }}
 {{- fail "snapshot.enabled is of no use with store.url: the counts are in the store" }}
 {{- end }}
+{{- if and .Values.snapshot.enabled .Values.strategy (ne (default "" .Values.strategy.type) "Recreate") }}
+{{- fail "snapshot.enabled with another strategy than Recreate: two pods cannot share one snapshot file" }}
+{{- end }}
+{{- $drain := add (include "weir.milliseconds" $settings.shutdown.delay) (include "weir.milliseconds" $settings.shutdown.timeout) }}
+{{- if le (mul .Values.terminationGracePeriodSeconds 1000) $drain }}
+{{- fail "terminationGracePeriodSeconds must be longer than settings.shutdown.delay and settings.shutdown.timeout together: pods would be killed before they have drained" }}
+{{- end }}
 {{- if and .Values.store.passwordSecret.name (not .Values.store.url) }}
 {{- fail "store.passwordSecret without store.url: there is no store that needs a password" }}
 {{- end }}
@@ -177,10 +200,12 @@ default.yaml: |
 {{- if and .Values.tls.clientAuth (not .Values.tls.caKey) }}
 {{- fail "tls.clientAuth needs tls.caKey: the CA certificate for clients" }}
 {{- end }}
-{{- if and .Values.serviceMonitor.enabled .Values.auth.secretName (not .Values.serviceMonitor.tokenSecret.name) }}
-{{- fail "serviceMonitor with auth.secretName needs serviceMonitor.tokenSecret.name: the token of a client with the role metrics" }}
-{{- end }}
-{{- if and .Values.serviceMonitor.enabled .Values.tls.clientAuth (not .Values.auth.secretName) }}
+{{- if and .Values.serviceMonitor.enabled (include "weir.authenticated" .) }}
+{{- if not ($settings.auth).file }}
 {{- fail "serviceMonitor with tls.clientAuth needs auth.secretName: no client may read metrics until the credentials file grants the role" }}
+{{- end }}
+{{- if not .Values.serviceMonitor.tokenSecret.name }}
+{{- fail "serviceMonitor with authentication needs serviceMonitor.tokenSecret.name: the token of a client with the role metrics" }}
+{{- end }}
 {{- end }}
 {{- end }}
