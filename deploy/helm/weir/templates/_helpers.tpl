@@ -146,6 +146,17 @@ default.yaml: |
 {{- if or ($settings.auth).file (($settings.grpc).tls).client_ca (($settings.http).tls).client_ca }}true{{ end }}
 {{- end }}
 
+{{- /* The port of settings.metrics.listen, if probes and Prometheus can reach it. */}}
+{{- define "weir.metricsPort" -}}
+{{- $listen := default "" (.Values.settings.metrics).listen }}
+{{- if not (regexMatch "^(unix:|localhost:|127\\.|\\[::1\\])" $listen) }}{{ regexFind "[0-9]+$" $listen }}{{ end }}
+{{- end }}
+
+{{- /* The port of probes. */}}
+{{- define "weir.probePort" -}}
+{{- if include "weir.metricsPort" . }}port: metrics{{ else }}port: http{{ if include "weir.https" . }}, scheme: HTTPS{{ end }}{{ end }}
+{{- end }}
+
 {{- /* A duration in milliseconds, rounded down. */}}
 {{- define "weir.milliseconds" -}}
 {{- $units := dict "us" 0 "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 }}
@@ -200,7 +211,7 @@ default.yaml: |
 {{- if and .Values.tls.clientAuth (not .Values.tls.caKey) }}
 {{- fail "tls.clientAuth needs tls.caKey: the CA certificate for clients" }}
 {{- end }}
-{{- if and .Values.serviceMonitor.enabled (include "weir.authenticated" .) }}
+{{- if and .Values.serviceMonitor.enabled (include "weir.authenticated" .) (not (include "weir.metricsPort" .)) }}
 {{- if not ($settings.auth).file }}
 {{- fail "serviceMonitor with tls.clientAuth needs auth.secretName: no client may read metrics until the credentials file grants the role" }}
 {{- end }}
