@@ -13,6 +13,7 @@ mod ports;
 mod readiness;
 mod reload;
 mod security;
+mod service_manager;
 mod snapshots;
 mod source;
 mod store_log;
@@ -42,6 +43,7 @@ use ports::{MAX_METRICS_CONNECTIONS, Ports, listen, metrics_port, permits, start
 use readiness::Readiness;
 use reload::FileReloader;
 use security::Security;
+use service_manager::notify;
 use snapshots::{Snapshots, open_overrides, open_store};
 use source::Source;
 pub use validate::{Certificates, validate};
@@ -257,6 +259,7 @@ impl App {
         }
         let ports = [Some(self.grpc.start()), Some(self.http.start()), self.metrics.map(Server::start)];
         let mut serving: JoinSet<()> = ports.into_iter().flatten().map(needed).collect();
+        notify("READY=1");
         let mut background: JoinSet<()> = self.reloads.into_iter().collect();
         background.spawn(sweep::run(Arc::clone(&self.limiter)));
         background.spawn(Arc::clone(&self.snapshots).run());
@@ -277,6 +280,7 @@ impl App {
             () = panicked([&mut background, &mut serving, &mut following], self.limiter.store().shared()) => true,
         };
         info!("draining: readiness fails, calls are still served");
+        notify("STOPPING=1");
         // It must report nothing after this.
         following.shutdown().await;
         self.readiness.report_draining().await;

@@ -10,6 +10,7 @@ use weir_server::{
     tls::{CertificateClients, ListenerTls, Tls, TlsFiles},
 };
 use weir_settings::{FileWatch, Problems, file::is_set};
+use weir_telemetry::Render;
 
 use super::{error::AppError, reload::FileReloader};
 use crate::{
@@ -112,6 +113,7 @@ impl Security {
         let credentials = file::load(&path).map_err(AppError::Auth)?;
         info!(path = %path.display(), callers = credentials.count(), "credentials loaded");
         let auth = Arc::new(Auth::new(credentials));
+        self.metrics.registry().add(Arc::clone(&auth) as Arc<dyn Render>);
         let apply = {
             let (auth, reloads) = (Arc::clone(&auth), auth::reloads(self.metrics.registry()));
             move |loaded: Result<Credentials, Problems>| match loaded {

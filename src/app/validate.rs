@@ -1,6 +1,6 @@
 //! Validation for `weir config check`.
 
-use std::{path::PathBuf, time::SystemTime};
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
 use weir_policy::Policy;
 use weir_server::tls::TlsFiles;
@@ -24,6 +24,8 @@ pub struct Validated {
     pub is_authenticated: bool,
     /// The certificates of all settings.
     pub certificates: Vec<Certificates>,
+    /// The clients with tokens that expire, each with the earliest expiry, the earliest first.
+    pub tokens: Vec<(Arc<str>, SystemTime)>,
     /// Upper bound of the memory of the process.
     pub memory_bound: MemoryBound,
 }
@@ -51,8 +53,13 @@ pub fn validate(settings: &Settings) -> Result<Validated, Vec<AppError>> {
         errors.extend(tls.is_on().then(|| TlsFiles::read(tls, &[], None).err().map(wrong)).flatten());
     }
     let has_credentials = is_set(&settings.auth.file);
+    let mut tokens = Vec::new();
     if has_credentials {
-        errors.extend(credentials::load(&settings.auth.file).err().map(AppError::Auth));
+        match credentials::load(&settings.auth.file) {
+            Ok(credentials) => tokens.extend(credentials.expiries()),
+            Err(problems) => errors.push(AppError::Auth(problems)),
+        }
+        tokens.sort_by_key(|(_, expires)| *expires);
     }
     errors.extend(settings.unusable_store_files().into_iter().map(AppError::Setting));
     errors.extend(export::check(&settings.tracing).err().map(AppError::Setting));
@@ -75,6 +82,7 @@ pub fn validate(settings: &Settings) -> Result<Validated, Vec<AppError>> {
             policy,
             is_authenticated: has_credentials || settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients(),
             certificates: certificates(settings),
+            tokens,
         }),
         policy => {
             errors.extend(policy.err());

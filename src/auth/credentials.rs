@@ -1,6 +1,6 @@
 //! The authenticated clients, their credentials and roles.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use weir_server::tls::{CertificateIdentity, NamePattern};
 
@@ -55,6 +55,18 @@ impl Credentials {
     /// Returns the number of clients.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// Returns the clients with tokens that expire or have expired, each with the earliest expiry.
+    pub fn expiries(&self) -> BTreeMap<Arc<str>, SystemTime> {
+        let mut expiries = BTreeMap::new();
+        for Token { client, end, .. } in &self.tokens {
+            if let Some(end) = *end {
+                let first = expiries.entry(Arc::clone(client)).or_insert(end);
+                *first = end.min(*first);
+            }
+        }
+        expiries
     }
 
     /// Adds a client by its name, with hashes of tokens, their expiry, and names of certificates.

@@ -11,6 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::UNIX_EPOCH,
 };
 
 use arc_swap::ArcSwap;
@@ -18,10 +19,19 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
 use weir_server::tls::{CertificateClients, CertificateIdentity};
+use weir_telemetry::{
+    Metric, Render,
+    text::{escaped, heading},
+};
 
 pub use credentials::{Credentials, Principal};
 pub use role::{Access, Role, Roles};
 pub use token::TokenHash;
+
+const EXPIRY: Metric = (
+    "weir_auth_token_expiry_timestamp_seconds",
+    "Unix time at which the first of a client's tokens expires or has expired, in seconds, by client.",
+);
 
 /// The settings of authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,5 +125,17 @@ impl CertificateClients for Auth {
 
     fn knows(&self, certificate: &CertificateIdentity) -> bool {
         self.credentials().certificate(certificate).is_some()
+    }
+}
+
+/// The exporter would keep the series of removed clients.
+impl Render for Auth {
+    fn render(&self, out: &mut String) {
+        let (name, help) = EXPIRY;
+        heading(out, name, "gauge", help);
+        for (client, end) in self.credentials().expiries() {
+            let seconds = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+            out.push_str(&format!("{name}{{client=\"{}\"}} {seconds}\n", escaped(&client)));
+        }
     }
 }

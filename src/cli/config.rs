@@ -10,17 +10,17 @@ use clap::Args;
 use time::{OffsetDateTime, macros::format_description};
 
 use super::{CommandResult, Failure, SettingsArgs, block_on, located, out::print_line};
-use crate::app::{self, AppError, Certificates};
+use crate::app::{self, AppError};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Time before the expiry of a certificate from which a warning is printed.
+/// Time before the expiry of a certificate or token from which a warning is printed.
 const SOON: Duration = Duration::from_secs(30 * 86_400);
 
 /// Validate settings, policy, certificates and credentials without serving
 ///
 /// Opens no port and no connection to the store, and reads neither the snapshot nor the overrides. Prints when certificates
-/// expire, with a warning if that is within 30 days. Prints the most memory that these settings allow, without the policy and
-/// overrides.
+/// and tokens expire, with a warning if that is within 30 days. Prints the most memory that these settings allow, without
+/// the policy and overrides.
 ///
 /// Exit codes: 0: valid; 2: not valid. Standard error has a line for each problem found, with file, line and column; of values
 /// out of range it is the first.
@@ -57,27 +57,42 @@ impl Check {
         print_line(format_args!("authentication  {authentication}"))?;
         let now = SystemTime::now();
         for file in &validated.certificates {
-            print_line(format_args!("certificate     {}", expiry(file, now)?))?;
+            let first = if file.count > 1 { format!(", the first of {},", file.count) } else { String::new() };
+            let what = format!("{}: {}{first}", file.setting, file.path.display());
+            print_line(format_args!("certificate     {}", expiry(&what, file.expires, now)?))?;
         }
-        for file in validated.certificates.iter().filter(|file| file.expires < now + SOON) {
-            let what = if file.expires < now { "has expired" } else { "expires soon" };
-            print_line(format_args!("warning: {}: a certificate in {} {what}", file.setting, file.path.display()))?;
+        if let Some((client, expires)) = validated.tokens.first() {
+            let what = format!("auth.file: the first token, of {client},");
+            print_line(format_args!("token           {}", expiry(&what, *expires, now)?))?;
+        }
+        for file in &validated.certificates {
+            let what = format!("{}: a certificate in {}", file.setting, file.path.display());
+            warn_of_expiry(&what, file.expires, now)?;
+        }
+        for (client, expires) in &validated.tokens {
+            warn_of_expiry(&format!("auth.file: a token of {client}"), *expires, now)?;
         }
         print_line(format_args!("memory at most  within these settings:\n{}", validated.memory_bound))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Formats the expiry, such as ``grpc.tls.cert: server.pem expires 2027-01-31, in 69 days``.
-fn expiry(file: &Certificates, now: SystemTime) -> Result<String, Failure> {
-    let date = OffsetDateTime::from(file.expires).format(format_description!("[year]-[month]-[day]"))?;
-    let first = if file.count > 1 { format!(", the first of {},", file.count) } else { String::new() };
-    let start = format!("{}: {}{first}", file.setting, file.path.display());
+/// Formats an expiry, such as ``grpc.tls.cert: server.pem expires 2027-01-31, in 69 days``.
+fn expiry(what: &str, expires: SystemTime, now: SystemTime) -> Result<String, Failure> {
+    let date = OffsetDateTime::from(expires).format(format_description!("[year]-[month]-[day]"))?;
     let days = |time: Duration| time.as_secs() / DAY.as_secs();
-    Ok(match file.expires.duration_since(now) {
-        Ok(left) => format!("{start} expires {date}, in {} days", days(left)),
-        Err(since) => format!("{start} expired {date}, {} days ago", days(since.duration())),
+    Ok(match expires.duration_since(now) {
+        Ok(left) => format!("{what} expires {date}, in {} days", days(left)),
+        Err(since) => format!("{what} expired {date}, {} days ago", days(since.duration())),
     })
+}
+
+fn warn_of_expiry(what: &str, expires: SystemTime, now: SystemTime) -> Result<(), Failure> {
+    if expires >= now + SOON {
+        return Ok(());
+    }
+    print_line(format_args!("warning: {what} {}", if expires < now { "has expired" } else { "expires soon" }))?;
+    Ok(())
 }
 
 fn tls(is_on: bool) -> &'static str {

@@ -179,13 +179,18 @@ impl Settings {
         let defaults = Value::serialize(Self::default()).ok().and_then(Value::into_dict).unwrap_or_default();
         let mut origins = SettingOrigins::default();
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
+        let mut problems = Vec::new();
         if let Some(path) = file {
-            let file = source::file(path, &defaults, &mut origins);
-            let file = file.map_err(|problems| ConfigError(problems.to_string()))?;
-            figment = figment.merge(Serialized::defaults(file));
+            match source::file(path, &defaults, &mut origins) {
+                Ok(file) => figment = figment.merge(Serialized::defaults(file)),
+                Err(wrong) => problems.push(wrong.to_string()),
+            }
         }
         let of_file = PROTECTING.map(|(key, _)| (is_set(&figment, key), origins.of(key).map(str::to_owned)));
-        let variables = source::environment(environment, &defaults, &mut origins).map_err(ConfigError)?;
+        let variables = source::environment(environment, &defaults, &mut origins, &mut problems);
+        if !problems.is_empty() {
+            return Err(ConfigError(problems.join("\n")));
+        }
         figment = figment.merge(variables).merge(Serialized::defaults(flags.values(&mut origins)));
         for ((key, protection), (was_set, origin)) in PROTECTING.into_iter().zip(of_file) {
             if was_set && !is_set(&figment, key) {

@@ -213,22 +213,30 @@ pub(super) fn environment(
     variables: impl IntoIterator<Item = (String, String)>,
     defaults: &Dict,
     origins: &mut SettingOrigins,
-) -> Result<Figment, String> {
+    problems: &mut Vec<String>,
+) -> Figment {
     let mut values = Figment::new();
     for (name, text) in variables {
         let ignored = OF_COMMANDS.contains(&name.as_str()) || is_service_link(&name, &text);
         let Some(key) = name.strip_prefix(PREFIX).filter(|_| !ignored) else { continue };
         let levels: Vec<_> = key.to_lowercase().split("__").map(str::to_owned).collect();
         let key = levels.join(".");
-        let Some(default) = setting(&levels, defaults) else { return Err(unknown_variable(&name, &levels, defaults)) };
-        let value = match default {
-            Value::Array(..) if is_yaml_list(&text) => yaml_list(&name, &text)?,
-            _ => typed(&text, default).map_err(|wanted| format!("{name}: {key} must be {wanted}, not `{text}`"))?,
+        let value = match setting(&levels, defaults) {
+            None => Err(unknown_variable(&name, &levels, defaults)),
+            Some(Value::Array(..)) if is_yaml_list(&text) => yaml_list(&name, &text),
+            Some(default) => {
+                typed(&text, default).map_err(|wanted| format!("{name}: {key} must be {wanted}, not `{text}`"))
+            }
         };
-        origins.set(&key, name);
-        values = values.merge(Serialized::defaults(nest(&key, value)));
+        match value {
+            Ok(value) => {
+                origins.set(&key, name);
+                values = values.merge(Serialized::defaults(nest(&key, value)));
+            }
+            Err(problem) => problems.push(problem),
+        }
     }
-    Ok(values)
+    values
 }
 
 /// Whether Kubernetes sets a variable for a Service whose name starts with weir (service links): `…_SERVICE_HOST`,

@@ -151,6 +151,26 @@ fn kubernetes_and_command_variables_are_not_settings() {
 }
 
 #[test]
+fn every_problem_of_the_file_and_of_variables_is_reported() {
+    let variables = [
+        ("WEIR_FOO", "1"),
+        ("WEIR_GRPC__WORKERS", "many"),
+        ("WEIR_HTTP__UI__HOSTS", "[[a]]"),
+        ("WEIR_HTTP__WORKERS", "2"),
+    ];
+    let error = load("log: { colour: red }", &variables).unwrap_err();
+    let lines: Vec<_> = error.lines().collect();
+    let starts = [
+        "weir.yaml:1:8: unknown key `log.colour`",
+        "unknown variable `WEIR_FOO`",
+        "WEIR_GRPC__WORKERS: grpc.workers must be a whole number",
+        "WEIR_HTTP__UI__HOSTS must have single values",
+    ];
+    assert_eq!(lines.len(), starts.len(), "{error}");
+    assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{error}");
+}
+
+#[test]
 fn a_list_in_a_variable_is_comma_separated_or_yaml() {
     let hosts = |text: &str| load("", &[("WEIR_HTTP__UI__HOSTS", text)]).map(|settings| settings.http.ui.hosts);
     for text in ["a,b", " a , b ", "[a, b]", r#"["a", "b"]"#, "- a\n- b", r#" ["a","b"] "#] {

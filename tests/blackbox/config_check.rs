@@ -60,6 +60,31 @@ fn config_check_prints_the_effective_settings_or_the_error() {
             format!("warning: http.tls.cert: a certificate in {} {expected}\n", path(&format!("{name}.pem")));
         assert!(run.code == 0 && run.out.contains(&expected), "{expected}: {run:?}");
     }
+    let token =
+        |digit: &str, rest: &str| format!("{{ roles: [check], tokens: [{{ sha256: {}{rest} }}] }}", digit.repeat(64));
+    let clients = [
+        ("ever", token("1", "")),
+        ("late", token("2", ", expires: 2100-01-01")),
+        ("old", token("3", ", expires: 2021-01-01")),
+    ];
+    for (count, expected) in [
+        (1, vec![]),
+        (2, vec!["token           auth.file: the first token, of late, expires 2100-01-01, in "]),
+        (
+            3,
+            vec![
+                "token           auth.file: the first token, of old, expired 2021-01-01, ",
+                "warning: auth.file: a token of old has expired\n",
+            ],
+        ),
+    ] {
+        let clients: String = clients[..count].iter().map(|(name, rest)| format!("  {name}: {rest}\n")).collect();
+        dir.write("auth.yaml", format!("clients:\n{clients}"));
+        let run = checked("auth: { file: auth.yaml }");
+        let lines = |start: &str| run.out.lines().filter(|line| line.starts_with(start)).count();
+        assert!(run.code == 0 && expected.iter().all(|line| run.out.contains(line)), "{expected:?}: {run:?}");
+        assert_eq!(lines("token ") + lines("warning: "), expected.len(), "{run:?}");
+    }
     let at = |place: &str| format!("{}:{place}: ", path("weir.yaml"));
     let not_the_key = format!("grpc.tls: {}: not the key of the certificate in {}", path("soon.key"), path("good.pem"));
     for (settings, expected) in [

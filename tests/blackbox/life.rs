@@ -1,6 +1,13 @@
 //! Graceful shutdown, as seen by operators and clients.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixDatagram},
+    },
+    process,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -18,6 +25,39 @@ use crate::support::{
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const ENDING: &str = "draining: readiness fails, calls are still served";
 const CUT: &str = "shutdown timeout: unfinished calls were closed";
+
+#[test]
+fn systemd_learns_when_it_serves_and_when_it_shuts_down() {
+    let abstract_name = format!("weir-{}", process::id());
+    for is_abstract in [false, true] {
+        let setup = Setup::new().policy(POLICY).env("WEIR_SHUTDOWN__DELAY", "1ms");
+        let path = setup.path("notify");
+        let (address, name) = if is_abstract {
+            (SocketAddr::from_abstract_name(&abstract_name), format!("@{abstract_name}"))
+        } else {
+            (SocketAddr::from_pathname(&path), path.display().to_string())
+        };
+        let socket = UnixDatagram::bind_addr(&address.expect("an address")).expect("bound");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+        let receive = || {
+            let mut state = [0; 64];
+            let len = socket.recv(&mut state).expect("a state");
+            String::from_utf8_lossy(&state[..len]).into_owned()
+        };
+        let mut server = setup.env("NOTIFY_SOCKET", &name).start();
+        assert_eq!(receive(), "READY=1");
+        assert_eq!(server.get("/readyz").0, 200);
+        server.signal(Signal::TERM);
+        assert_eq!(receive(), "STOPPING=1");
+        assert_eq!(server.wait_for_end(), 0);
+    }
+    // A socket that is gone.
+    let setup = Setup::new().policy(POLICY);
+    let path = setup.path("nowhere");
+    let server = setup.env("NOTIFY_SOCKET", &path.display().to_string()).start();
+    server.wait_for_log("cannot notify the service manager");
+    assert_eq!(server.get("/readyz").0, 200);
+}
 
 #[tokio::test]
 async fn draining_fails_readiness_and_serves_calls_until_a_second_signal() {

@@ -8,7 +8,7 @@ use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterC
 
 use crate::{
     support::{
-        Server, eventually_async, in_time,
+        Server, eventually, eventually_async, in_time,
         pki::put,
         requests::{check, peek, sent_checks},
         server::Setup,
@@ -107,6 +107,25 @@ async fn tokens_are_rotated_without_a_restart() {
     change(&server, &[entry(&[&new])]);
     eventually_async("the old one is gone", async || (!passes(&old).await).then_some(())).await;
     assert!(passes(&new).await);
+}
+
+#[tokio::test]
+async fn the_metrics_have_the_first_expiry_of_each_client() {
+    let tokens: [Token; 5] = std::array::from_fn(|_| token());
+    let metrics = caller("m", "metrics", &tokens[0], "");
+    let expires = |token: &Token, day: &str| format!("{{ sha256: {}, expires: {day} }}", token.sha256);
+    let two = [expires(&tokens[1], "2100-01-02"), expires(&tokens[2], "2100-01-01")].join(", ");
+    let two = format!("  'two \"q\"': {{ roles: [check], tokens: [{two}] }}\n");
+    let old = caller("old", "check", &tokens[3], ", expires: 2000-01-01");
+    let server = start(&[metrics.clone(), two, old]);
+    let series = || {
+        let text = server.metrics_by(&tokens[0].token);
+        let found = text.lines().filter_map(|line| line.strip_prefix("weir_auth_token_expiry_timestamp_seconds"));
+        found.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(series(), [r#"{client="old"} 946684800"#, r#"{client="two \"q\""} 4102444800"#]);
+    change(&server, &[metrics, caller("new", "check", &tokens[4], ", expires: 2100-01-01")]);
+    eventually("the new client alone", || (series() == [r#"{client="new"} 4102444800"#]).then_some(()));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The manual of the algorithms, generated from their folders: `docs/algorithms.md`, and a picture for each.
 //!
-//! `config/*.schema.json` describe policies and settings as their readers do.
+//! `config/*.schema.json` describe policies and settings as their readers do, `deploy/helm/weir/values.schema.json` the chart's `settings`.
 //!
 //! `./manual` writes the files that the first test compares.
 
@@ -72,7 +72,8 @@ fn found() -> BTreeMap<String, String> {
         Err(error) => panic!("{PICTURES}: {error}"),
     };
     let pictures = pictures.into_iter().map(|name| format!("{PICTURES}/{}", name.to_str().expect("a name")));
-    let files = [PAGE, schema::POLICY, schema::SETTINGS].into_iter().filter(|path| root().join(path).exists());
+    let files =
+        [PAGE, schema::POLICY, schema::SETTINGS, schema::VALUES].into_iter().filter(|path| root().join(path).exists());
     let paths = pictures.chain(files.map(str::to_owned));
     paths.map(|path| (path.clone(), read(&path))).collect()
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use weir_telemetry::{
     Histogram, Metric, Render,
     histogram::{DURATIONS, SIZES},
-    text::heading,
+    text::{escaped, heading},
 };
 
 const DURATION: &str = "weir_store_duration_seconds";
@@ -146,9 +146,4 @@ impl Render for StoreMetrics {
         }
         self.render_servers(out);
     }
-}
-
-/// Escapes a label value for the Prometheus text format.
-fn escaped(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }

@@ -13,6 +13,11 @@ pub fn single(out: &mut String, name: &str, kind: &str, help: &str, value: f64) 
     let _ = writeln!(out, "{name} {value}");
 }
 
+/// Escapes a label value.
+pub fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
 /// Sorts the families of a text by name, and the series of each family. The series of a histogram stay in order, by
 /// their bounds.
 pub(crate) fn sorted(text: &str) -> String {

@@ -295,9 +295,14 @@ impl Server {
 
     /// Returns a series of a service that requires a token for metrics.
     pub fn metric_by(&self, token: &str, series: &str) -> f64 {
+        http::metric(&self.metrics_by(token), series)
+    }
+
+    /// Returns all metrics of such a service.
+    pub fn metrics_by(&self, token: &str) -> String {
         let answer = self.ask("GET /metrics", Some(token), &Value::Null);
         assert_eq!(answer.status, 200, "{answer:?}");
-        http::metric(&answer.body, series)
+        answer.body
     }
 
     /// Waits until a series of such a service is at least this.

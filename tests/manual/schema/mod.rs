@@ -1,5 +1,5 @@
 //! JSON Schemas of policies and settings, for editors: generated from the readers' declarations, with descriptions from
-//! the documentation.
+//! the documentation. The schema of the chart's values has a copy of the one of settings.
 
 mod policy;
 mod settings;
@@ -8,15 +8,31 @@ mod validator;
 
 use serde_json::{Value, json};
 
+use crate::read;
+
 pub const POLICY: &str = "config/policy.schema.json";
 pub const SETTINGS: &str = "config/settings.schema.json";
+
+/// Helm resolves no reference to another file, so `settings` has a copy.
+pub const VALUES: &str = "deploy/helm/weir/values.schema.json";
 
 /// The pattern of a duration in files.
 const DURATION: &str = "^[0-9]+(us|ms|s|m|h|d)?$";
 
-/// Returns both schemas, with their paths.
-pub fn all() -> [(&'static str, Value); 2] {
-    [(POLICY, policy::schema()), (SETTINGS, settings::schema())]
+/// Returns the schemas, with their paths.
+pub fn all() -> [(&'static str, Value); 3] {
+    let settings = settings::schema();
+    [(POLICY, policy::schema()), (VALUES, values(&settings)), (SETTINGS, settings)]
+}
+
+/// Returns the schema of the chart's values with the current schema of settings.
+fn values(settings: &Value) -> Value {
+    let mut values: Value = serde_json::from_str(&read(VALUES)).expect("JSON");
+    let mut settings = settings.clone();
+    // The chart's schema has another draft; both know the keywords in use.
+    settings.as_object_mut().expect("an object").retain(|key, _| !["$schema", "title"].contains(&key.as_str()));
+    values["properties"]["settings"]["allOf"][0] = settings;
+    values
 }
 
 /// Writes a schema as the text of its file.

@@ -61,11 +61,11 @@ are all of them. */}}
 {{- define "weir.storePorts" -}}
 {{- $ports := list }}
 {{- range default (list 6379) .Values.networkPolicy.storePorts }}{{ $ports = append $ports (int .) }}{{ end }}
-{{- /* A Sentinel without a port listens on 26379. Credentials end at the last @; after the hosts comes the master or the database. */}}
-{{- if hasPrefix "redis-sentinel:" .Values.store.url }}{{ $ports = append $ports 26379 }}{{ end }}
+{{- /* The port of a host without one. Credentials end at the last @; after the hosts comes the master or the database. */}}
+{{- $port := ternary 26379 6379 (hasPrefix "redis-sentinel:" .Values.store.url) }}
 {{- $hosts := regexReplaceAll "^([^/]*//)?(.*@)?" .Values.store.url "" | regexFind "^[^/]*" }}
-{{- range regexFindAll ":[0-9]+(,|$)" $hosts -1 }}
-{{- $ports = append $ports (regexFind "[0-9]+" . | int) }}
+{{- range $hosts | splitList "," | compact }}
+{{- $ports = append $ports (regexFind ":[0-9]+$" . | trimPrefix ":" | default $port | int) }}
 {{- end }}
 {{- $ports | uniq | toJson }}
 {{- end }}
@@ -83,6 +83,22 @@ are all of them. */}}
 {{- /* Whether there may be more than one replica. */}}
 {{- define "weir.many" -}}
 {{- if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) }}true{{ end }}
+{{- end }}
+
+{{- /* The policy files by name. The example is not a default of `limits`: Helm merges maps, so it would be in force beside the user's. */}}
+{{- define "weir.limits" -}}
+{{- with .Values.limits }}
+{{- toYaml . }}
+{{- else -}}
+default.yaml: |
+  schema:
+    user:
+      children:
+        "*":
+          limits:
+            - name: per-user
+              token_bucket: { capacity: 16, count: 30, period: 1m }
+{{- end }}
 {{- end }}
 
 {{- /* weir.yaml: what the chart sets overrides `settings`. */}}
@@ -124,6 +140,29 @@ are all of them. */}}
 {{- if ((((fromYaml (include "weir.settings" .)).grpc).tls).cert) }}true{{ end }}
 {{- end }}
 
+{{- /* Whether authentication is enabled, on both ports. */}}
+{{- define "weir.authenticated" -}}
+{{- $settings := fromYaml (include "weir.settings" .) }}
+{{- if or ($settings.auth).file (($settings.grpc).tls).client_ca (($settings.http).tls).client_ca }}true{{ end }}
+{{- end }}
+
+{{- /* The port of settings.metrics.listen, if probes and Prometheus can reach it. */}}
+{{- define "weir.metricsPort" -}}
+{{- $listen := default "" (.Values.settings.metrics).listen }}
+{{- if not (regexMatch "^(unix:|localhost:|127\\.|\\[::1\\])" $listen) }}{{ regexFind "[0-9]+$" $listen }}{{ end }}
+{{- end }}
+
+{{- /* The port of probes. */}}
+{{- define "weir.probePort" -}}
+{{- if include "weir.metricsPort" . }}port: metrics{{ else }}port: http{{ if include "weir.https" . }}, scheme: HTTPS{{ end }}{{ end }}
+{{- end }}
+
+{{- /* A duration in milliseconds, rounded down. */}}
+{{- define "weir.milliseconds" -}}
+{{- $units := dict "us" 0 "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 }}
+{{- mul (regexFind "^[0-9]+" .) (get $units (regexFind "[a-z]+$" .)) }}
+{{- end }}
+
 {{- /* Whether `helm test` can call the gRPC port: it has no client certificate, and trusts only the chart's CA. */}}
 {{- define "weir.testable" -}}
 {{- $tls := default dict ((fromYaml (include "weir.settings" .)).grpc).tls }}
@@ -137,11 +176,15 @@ are all of them. */}}
 
 {{- /* Values that must not be installed, with the reason. */}}
 {{- define "weir.refuse" -}}
+{{- $settings := fromYaml (include "weir.settings" .) }}
 {{- if (.Values.settings.store).url }}
 {{- fail "settings.store.url is set: name the store by store.url, from which the chart also makes the network policy" }}
 {{- end }}
 {{- if .Values.settings.limits }}
 {{- fail "settings.limits is set: WEIR_LIMITS of the image overrides it; set that variable in extraEnv" }}
+{{- end }}
+{{- if .Values.settings.allow_all }}
+{{- fail "settings.allow_all is set, and so is WEIR_LIMITS of the image: set WEIR_ALLOW_ALL to true and WEIR_LIMITS to an empty text in extraEnv" }}
 {{- end }}
 {{- if and .Values.valkey.enabled .Values.store.url }}
 {{- fail "valkey.enabled and store.url are both set: choose one store" }}
@@ -152,6 +195,13 @@ are all of them. */}}
 {{- if and .Values.snapshot.enabled (include "weir.store" .) }}
 {{- fail "snapshot.enabled is of no use with store.url: the counts are in the store" }}
 {{- end }}
+{{- if and .Values.snapshot.enabled .Values.strategy (ne (default "" .Values.strategy.type) "Recreate") }}
+{{- fail "snapshot.enabled with another strategy than Recreate: two pods cannot share one snapshot file" }}
+{{- end }}
+{{- $drain := add (include "weir.milliseconds" $settings.shutdown.delay) (include "weir.milliseconds" $settings.shutdown.timeout) }}
+{{- if le (mul .Values.terminationGracePeriodSeconds 1000) $drain }}
+{{- fail "terminationGracePeriodSeconds must be longer than settings.shutdown.delay and settings.shutdown.timeout together: pods would be killed before they have drained" }}
+{{- end }}
 {{- if and .Values.store.passwordSecret.name (not .Values.store.url) }}
 {{- fail "store.passwordSecret without store.url: there is no store that needs a password" }}
 {{- end }}
@@ -161,10 +211,12 @@ are all of them. */}}
 {{- if and .Values.tls.clientAuth (not .Values.tls.caKey) }}
 {{- fail "tls.clientAuth needs tls.caKey: the CA certificate for clients" }}
 {{- end }}
-{{- if and .Values.serviceMonitor.enabled .Values.auth.secretName (not .Values.serviceMonitor.tokenSecret.name) }}
-{{- fail "serviceMonitor with auth.secretName needs serviceMonitor.tokenSecret.name: the token of a client with the role metrics" }}
-{{- end }}
-{{- if and .Values.serviceMonitor.enabled .Values.tls.clientAuth (not .Values.auth.secretName) }}
+{{- if and .Values.serviceMonitor.enabled (include "weir.authenticated" .) (not (include "weir.metricsPort" .)) }}
+{{- if not ($settings.auth).file }}
 {{- fail "serviceMonitor with tls.clientAuth needs auth.secretName: no client may read metrics until the credentials file grants the role" }}
+{{- end }}
+{{- if not .Values.serviceMonitor.tokenSecret.name }}
+{{- fail "serviceMonitor with authentication needs serviceMonitor.tokenSecret.name: the token of a client with the role metrics" }}
+{{- end }}
 {{- end }}
 {{- end }}
