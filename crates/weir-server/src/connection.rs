@@ -29,7 +29,7 @@ use crate::{
     connected::Connected,
     connection_slots::ConnectionSlot,
     drain::Drain,
-    ending::{FIRST_CALL_TIMEOUT, abuse, after_grace, count, force_close, is_flood},
+    ending::{FIRST_CALL_TIMEOUT, abuse, after_grace, count, force_close},
     fair_queue::{FairQueue, FairStream},
     http::builder,
     lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
@@ -178,18 +178,6 @@ impl<R: Serve> Connection<R> {
     /// Serves until the connection ends or is closed by the drain, its lifetime, a bound on abuse, or `until_revoked`,
     /// which closes it soon. `io` reads from the network in fair turns.
     async fn http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
-    where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let metrics = Arc::clone(&self.metrics);
-        let served = self.serve_http(io, connected, until_revoked).await;
-        if served.as_ref().err().is_some_and(|error| is_flood(&**error)) {
-            count(CloseReason::Flooded, &metrics);
-        }
-        served
-    }
-
-    async fn serve_http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

@@ -45,7 +45,6 @@ pub(crate) fn count(why: CloseReason, metrics: &ListenerMetrics) {
         CloseReason::Evicted => metrics.evicted.increment(1),
         CloseReason::Unread => metrics.left_unread.increment(1),
         CloseReason::RapidReset => metrics.rapid_resets.increment(1),
-        CloseReason::Flooded => metrics.flooded.increment(1),
         CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }

@@ -37,8 +37,6 @@ pub enum CloseReason {
     Unread,
     /// Its client reset too many calls as soon as they were made.
     RapidReset,
-    /// HTTP/2 closed it for abuse, or for more small messages than its streams could read.
-    Flooded,
     /// It has been idle for too long.
     Idle,
     /// It has reached its maximum age.
