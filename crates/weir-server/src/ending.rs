@@ -65,11 +65,11 @@ pub(crate) async fn force_close(
 ) {
     if why == CloseReason::Evicted {
         close.close(why);
-        if !lifetime.is_authenticated() {
-            if !lifetime.requests().must_hurry() {
+        if !lifetime.activity.is_authenticated() {
+            if !lifetime.slot.must_hurry() {
                 sleep(UNAUTHENTICATED_GRACE).await;
             }
-            if !lifetime.is_authenticated() {
+            if !lifetime.activity.is_authenticated() {
                 return;
             }
         }
