@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     lease::{self, Lease},
-    limits::{read_anchor, read_choice, read_entries, read_flag, read_limits, scalar},
+    limits::{read_anchor, read_choice, read_entries, read_flag, read_limits, read_scalar},
     tree::{Domain, NodeId},
 };
 use weir_core::{
@@ -68,17 +68,12 @@ impl Reader {
     fn file(&mut self, document: &Node) {
         let Some(entries) = read_entries(document, "a policy file", FILE_KEYS, &[], &mut self.problems) else { return };
         for entry in entries {
-            let (mark, text) = (entry.value.mark, scalar(&entry.value));
             match entry.key.as_str() {
-                "domain" => match text {
-                    Some(text) if text.len() <= MAX_SEGMENT_BYTES => self.domain.name = text.into(),
-                    _ => {
-                        let found = entry.value.shown();
-                        let message =
-                            format!("domain must be a string of at most {MAX_SEGMENT_BYTES} bytes, not {found}");
-                        self.problem(mark, "domain", message);
-                    }
-                },
+                "domain" => {
+                    let must = format!("domain must be a string of at most {MAX_SEGMENT_BYTES} bytes");
+                    let parse = |text: &str| (text.len() <= MAX_SEGMENT_BYTES).then(|| text.into());
+                    self.domain.name = self.scalar(&entry.value, "domain", &must, parse).unwrap_or_default();
+                }
                 "charge" => {
                     let known = [Charge::AllOrNothing, Charge::Independent].map(|charge| (charge.name(), charge));
                     self.domain.charge = read_choice(entry, &known, &mut self.problems);
@@ -93,13 +88,12 @@ impl Reader {
                 }
                 "lease" => self.lease = lease::read(&entry.value, "lease", &mut self.problems),
                 "shadow" => self.domain.shadow = read_flag(&entry.value, "shadow", &mut self.problems),
-                "retry_jitter" => match text.and_then(|text| text.parse().ok()) {
-                    Some(jitter) if (0.0..=1.0).contains(&jitter) => self.domain.retry_jitter = jitter,
-                    _ => {
-                        let message = format!("retry_jitter must be a number from 0 to 1, not {}", entry.value.shown());
-                        self.problem(mark, "retry_jitter", message);
-                    }
-                },
+                "retry_jitter" => {
+                    let must = "retry_jitter must be a number from 0 to 1";
+                    let parse = |text: &str| text.parse().ok().filter(|jitter| (0.0..=1.0).contains(jitter));
+                    self.domain.retry_jitter =
+                        self.scalar(&entry.value, "retry_jitter", must, parse).unwrap_or_default();
+                }
                 "anchor" => self.domain.anchor = read_anchor(entry, &mut self.problems).unwrap_or(self.domain.anchor),
                 _ => {}
             }
@@ -189,14 +183,13 @@ impl Reader {
 
     /// Returns the factor of a node: its own times `above`, the product of its ancestors' factors.
     fn factor(&mut self, node: &Node, above: f64) -> f64 {
-        let own: Option<f64> = scalar(node).and_then(|text| text.parse().ok());
-        match own.filter(|own| *own >= 0.0).map(|own| own * above) {
-            Some(factor) if factor.is_finite() => factor,
-            _ => {
-                self.problem(node.mark, "factor", format!("factor must be a number from 0, not {}", node.shown()));
-                1.0
-            }
-        }
+        let own = |text: &str| text.parse().ok().filter(|own: &f64| *own >= 0.0);
+        let factor = |text: &str| own(text).map(|own| own * above).filter(|factor| factor.is_finite());
+        self.scalar(node, "factor", "factor must be a number from 0", factor).unwrap_or(1.0)
+    }
+
+    fn scalar<T>(&mut self, node: &Node, field: &str, must: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        read_scalar(node, field, must, &mut self.problems, parse)
     }
 
     fn problem(&mut self, mark: Mark, field: &str, message: impl Into<String>) {

@@ -1,6 +1,6 @@
 //! The key `lease` of a policy file or of a limit: whether units are leased, and for how long.
 
-use super::limits::scalar;
+use super::limits::read_scalar;
 use weir_core::{
     domain::{
         Micros,
@@ -34,26 +34,14 @@ pub(crate) fn read(node: &Node, field: &str, problems: &mut Problems) -> Lease {
             }
             let ttl = entries.iter().find(|entry| entry.key == "ttl");
             let Some(ttl) = ttl else { return Some(DEFAULT_TTL) };
-            let read = scalar(&ttl.value).and_then(|text| parse_duration(text).ok());
-            let read = read.filter(|read| (MIN_TTL..=MAX_TTL).contains(read));
-            if read.is_none() {
-                let [least, most] = [MIN_TTL, MAX_TTL].map(format_duration);
-                let message = format!("ttl must be a time from {least} to {most}, not {}", ttl.value.shown());
-                problems.add(ttl.value.mark, format!("{field}.ttl"), message);
-            }
-            read
+            let must = format!("ttl must be a time from {} to {}", format_duration(MIN_TTL), format_duration(MAX_TTL));
+            let parse = |text: &str| parse_duration(text).ok().filter(|ttl| (MIN_TTL..=MAX_TTL).contains(ttl));
+            read_scalar(&ttl.value, &format!("{field}.ttl"), &must, problems, parse)
         }
-        _ => match scalar(node).and_then(|text| text.parse().ok()) {
-            Some(is_leased) => Some(DEFAULT_TTL).filter(|_| is_leased),
-            None => {
-                problems.add(
-                    node.mark,
-                    field,
-                    format!("lease must be true, false or {{ ttl: TIME }}, not {}", node.shown()),
-                );
-                None
-            }
-        },
+        _ => {
+            let must = "lease must be true, false or { ttl: TIME }";
+            read_scalar(node, field, must, problems, |text| text.parse::<bool>().ok())?.then_some(DEFAULT_TTL)
+        }
     }
 }
 

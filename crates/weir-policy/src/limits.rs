@@ -142,7 +142,10 @@ fn read_map(
             "shadow" => shadow = read_flag(&entry.value, &field, problems),
             // A limit of a request applies to one call, a lease to many.
             "lease" if !with_depth => leased = Some(lease::read(&entry.value, &field, problems)),
-            "depth" if with_depth => depth = read_depth(&entry.value, &field, problems),
+            "depth" if with_depth => {
+                let must = "depth must be a whole number from 0";
+                depth = read_scalar(&entry.value, &field, must, problems, |text| text.parse().ok()).unwrap_or_default();
+            }
             key => match algorithm::find(key) {
                 Some(algorithm) => keys.rules.push((entry, algorithm)),
                 None if legacy::known(key).is_some() || o1s::known(key).is_some() => keys.bucket.push(entry),
@@ -267,13 +270,9 @@ pub(crate) fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems:
 
 /// Reads `anchor`, a number of segments; `None`, with a problem, if it is invalid.
 pub(crate) fn read_anchor(entry: &Entry, problems: &mut Problems) -> Option<u8> {
-    let anchor = scalar(&entry.value).and_then(|text| text.parse().ok());
-    let anchor = anchor.filter(|anchor| (1..=MAX_SEGMENTS as u8).contains(anchor));
-    if anchor.is_none() {
-        let message = format!("anchor must be a number of segments, 1 to {MAX_SEGMENTS}, not {}", entry.value.shown());
-        problems.add(entry.value.mark, "anchor", message);
-    }
-    anchor
+    let must = format!("anchor must be a number of segments, 1 to {MAX_SEGMENTS}");
+    let parse = |text: &str| text.parse().ok().filter(|anchor| (1..=MAX_SEGMENTS as u8).contains(anchor));
+    read_scalar(&entry.value, "anchor", &must, problems, parse)
 }
 
 /// Returns the entries of a map. Keys that are neither known nor ignored are problems.
@@ -329,19 +328,23 @@ fn read_name(entry: &Entry, field: &str, problems: &mut Problems) -> Option<Stri
 
 /// Reads `true` or `false`.
 pub(crate) fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bool {
-    let flag = scalar(node).and_then(|text| text.parse().ok());
-    if flag.is_none() {
-        problems.add(node.mark, field, format!("{field} must be true or false, not {}", node.shown()));
-    }
-    flag.unwrap_or_default()
+    let must = format!("{field} must be true or false");
+    read_scalar(node, field, &must, problems, |text| text.parse().ok()).unwrap_or_default()
 }
 
-fn read_depth(node: &Node, field: &str, problems: &mut Problems) -> u32 {
-    let depth = scalar(node).and_then(|text| text.parse().ok());
-    if depth.is_none() {
-        problems.add(node.mark, field, format!("depth must be a whole number from 0, not {}", node.shown()));
+/// Reads a single value. One that `parse` does not accept is a problem, whose message begins with `must`.
+pub(crate) fn read_scalar<T>(
+    node: &Node,
+    field: &str,
+    must: &str,
+    problems: &mut Problems,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Option<T> {
+    let value = scalar(node).and_then(parse);
+    if value.is_none() {
+        problems.add(node.mark, field, format!("{must}, not {}", node.shown()));
     }
-    depth.unwrap_or_default()
+    value
 }
 
 /// Returns the names of all algorithms.

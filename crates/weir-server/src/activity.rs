@@ -1,20 +1,31 @@
-//! What a client does on a connection: whether it has authenticated, its requests in flight, and its idle time.
+//! What a client does on a connection: whether it has authenticated, its protocol, its requests in flight, and its idle
+//! time.
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use hyper::Version;
 use tokio::time::Instant;
 
-/// Whether the client of a connection has authenticated, its requests in flight, and the time since the last one.
+/// No request yet, as a protocol.
+const NOTHING: u8 = 0;
+const HTTP_1: u8 = 1;
+const HTTP_2: u8 = 2;
+
+/// Whether the client of a connection has authenticated, the protocol of its last request, its requests in flight, and
+/// the time since the last one.
 #[derive(Debug)]
 pub(crate) struct Activity {
     started: Instant,
     is_authenticated: AtomicBool,
+    protocol: AtomicU8,
+    /// Whether responses announce the end of the connection.
+    is_last: AtomicBool,
     /// The number of all, and in units of [`KEEPING`] of those that keep the connection.
     in_flight: AtomicU64,
     /// Whether a request that keeps the connection was made since the last [`Self::take_use`].
@@ -50,10 +61,10 @@ pub struct InFlight {
 impl Activity {
     /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
     pub(crate) fn new(is_timed: bool) -> Self {
-        let (is_authenticated, in_flight, idle_since) = Default::default();
+        let (is_authenticated, protocol, is_last, in_flight, idle_since) = Default::default();
         // Its first request is on its way.
         let was_used = AtomicBool::new(true);
-        Self { started: Instant::now(), is_authenticated, in_flight, was_used, is_timed, idle_since }
+        Self { started: Instant::now(), is_authenticated, protocol, is_last, in_flight, was_used, is_timed, idle_since }
     }
 
     /// Returns the time since the connection was accepted.
@@ -70,6 +81,34 @@ impl Activity {
     #[inline]
     pub(crate) fn is_authenticated(&self) -> bool {
         self.is_authenticated.load(Ordering::Relaxed)
+    }
+
+    /// Records a request. `true`: HTTP/1, where only a response can announce the end of the connection.
+    #[inline]
+    pub(crate) fn note_request(&self, version: Version) -> bool {
+        let protocol = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
+        self.protocol.store(protocol, Ordering::Relaxed);
+        protocol == HTTP_1
+    }
+
+    /// Whether there was a request.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.protocol.load(Ordering::Relaxed) != NOTHING
+    }
+
+    /// Whether requests use HTTP/1.
+    pub(crate) fn is_http1(&self) -> bool {
+        self.protocol.load(Ordering::Relaxed) == HTTP_1
+    }
+
+    /// Announces the end of the connection in each response from now on.
+    pub(crate) fn announce_end(&self) {
+        self.is_last.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether responses announce the end of the connection.
+    pub(crate) fn is_last(&self) -> bool {
+        self.is_last.load(Ordering::Relaxed)
     }
 
     /// Counts the start of a request; `keeps`: it keeps the connection from being evicted.

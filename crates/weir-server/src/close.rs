@@ -1,8 +1,8 @@
 //! The signal that ends long-lived streams of a connection: the service's drain, or the connection's own close.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
+use tokio::sync::SetOnce;
 
 use crate::{drain::Drain, lifetime::CloseReason};
 
@@ -10,14 +10,7 @@ use crate::{drain::Drain, lifetime::CloseReason};
 #[derive(Clone, Debug)]
 pub struct CloseSignal {
     drain: Drain,
-    own: Arc<Own>,
-}
-
-#[derive(Debug, Default)]
-struct Own {
-    /// Cheaper to read than the token, which is for waiting.
-    closed: OnceLock<CloseReason>,
-    token: CancellationToken,
+    own: Arc<SetOnce<CloseReason>>,
 }
 
 impl CloseSignal {
@@ -28,14 +21,14 @@ impl CloseSignal {
 
     /// Closes the streams of this connection only, for this reason.
     pub fn close(&self, why: CloseReason) {
-        self.own.closed.get_or_init(|| why);
-        self.own.token.cancel();
+        // The first reason stays.
+        self.own.set(why).ok();
     }
 
     /// Returns why streams must end; `None`: they need not.
     #[inline]
     pub fn closed(&self) -> Option<CloseReason> {
-        if self.drain.has_started() { Some(CloseReason::Drain) } else { self.own.closed.get().copied() }
+        if self.drain.has_started() { Some(CloseReason::Drain) } else { self.own.get().copied() }
     }
 
     /// Waits until streams must end, and returns why.
@@ -43,7 +36,7 @@ impl CloseSignal {
         tokio::select! {
             biased;
             () = self.drain.started() => CloseReason::Drain,
-            () = self.own.token.cancelled() => self.own.closed.get().copied().unwrap_or(CloseReason::Age),
+            why = self.own.wait() => *why,
         }
     }
 }

@@ -29,10 +29,10 @@ use crate::{
     connected::Connected,
     connection_slots::ConnectionSlot,
     drain::Drain,
-    ending::{FIRST_CALL_TIMEOUT, GOAWAY_GRACE, abuse, after_grace, count, force_close, is_flood},
+    ending::{FIRST_CALL_TIMEOUT, GOAWAY_GRACE, abuse, after_grace, count, force_close},
     fair_queue::{FairQueue, FairStream},
     http::builder,
-    lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
+    lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime},
     metrics::ListenerMetrics,
     rate::Rate,
     server::{ConnectionSettings, Serve},
@@ -181,22 +181,10 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let metrics = Arc::clone(&self.metrics);
-        let served = self.serve_http(io, connected, until_revoked).await;
-        if served.as_ref().err().is_some_and(|error| is_flood(&**error)) {
-            count(CloseReason::Flooded, &metrics);
-        }
-        served
-    }
-
-    async fn serve_http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
-    where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
         let Self { service, settings, drain, metrics, activity, unread, slot, .. } = self;
-        let lifetime = Lifetime::new(&settings.traffic, activity, Some(slot));
+        let lifetime = Lifetime::new(&settings.traffic, activity, slot);
         let (close, rapid_resets) = (connected.close.clone(), Arc::clone(&connected.rapid_resets));
-        let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()), close.clone());
+        let service = answering(Arc::new(service.on(connected)), Arc::clone(&lifetime.activity), close.clone());
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
@@ -212,32 +200,32 @@ impl<R: Serve> Connection<R> {
         };
         count(why, &metrics);
         if matches!(why, CloseReason::Unread | CloseReason::RapidReset)
-            || why == CloseReason::Evicted && !lifetime.requests().any()
+            || why == CloseReason::Evicted && !lifetime.activity.has_requests()
         {
             return Ok(());
         }
         let mut grace = settings.traffic.max_connection_age_grace.duration();
         let announced_for = match why {
             // A close between two requests might lose the second one, so the answer to the next request announces it.
-            CloseReason::Age if lifetime.requests().are_http1() => Some(grace),
+            CloseReason::Age if lifetime.activity.is_http1() => Some(grace),
             CloseReason::Drain | CloseReason::Evicted
-                if lifetime.requests().are_http1() && lifetime.is_authenticated() =>
+                if lifetime.activity.is_http1() && lifetime.activity.is_authenticated() =>
             {
                 Some(GOAWAY_GRACE)
             }
             // Without a byte of its first request hyper does not know the protocol, and would end the connection.
-            CloseReason::Drain if !settings.http2_only && !lifetime.requests().any() => Some(FIRST_CALL_TIMEOUT),
+            CloseReason::Drain if !settings.http2_only && !lifetime.activity.has_requests() => Some(FIRST_CALL_TIMEOUT),
             _ => None,
         };
         if let Some(time) = announced_for {
-            lifetime.requests().end();
+            lifetime.activity.announce_end();
             tokio::select! {
                 biased;
                 result = connection.as_mut() => return result,
                 () = drain.started(), if why != CloseReason::Drain => why = CloseReason::Drain,
                 () = drain.force_closing() => {}
                 () = revoked.as_mut() => why = CloseReason::Revoked,
-                () = lifetime.requests().evicted(), if why != CloseReason::Evicted => {
+                () = lifetime.slot.evicted(), if why != CloseReason::Evicted => {
                     why = CloseReason::Evicted;
                     count(why, &metrics);
                 }
@@ -260,7 +248,7 @@ impl<R: Serve> Connection<R> {
             tokio::select! {
                 biased;
                 // In its grace period it still has its slot.
-                () = lifetime.requests().evicted(), if why != CloseReason::Evicted => {
+                () = lifetime.slot.evicted(), if why != CloseReason::Evicted => {
                     count(CloseReason::Evicted, &metrics);
                     force_close(CloseReason::Evicted, grace, &drain, &close, &lifetime).await;
                 }
@@ -286,7 +274,7 @@ impl<R: Serve> Connection<R> {
 /// Makes the service of a connection, which records requests and announces the last HTTP/1 response.
 fn answering<R: Serve>(
     service: Arc<R>,
-    requests: Arc<Requests>,
+    activity: Arc<Activity>,
     close: CloseSignal,
 ) -> impl Service<
     Request<Incoming>,
@@ -296,9 +284,9 @@ fn answering<R: Serve>(
 > {
     service_fn(move |request: Request<Incoming>| {
         // The connection may not have noticed yet that it must close.
-        let last = requests.note(request.version()).then(|| (Arc::clone(&requests), close.clone()));
+        let last = activity.note_request(request.version()).then(|| (Arc::clone(&activity), close.clone()));
         Arc::clone(&service).serve(request).map(|mut response| {
-            if last.is_some_and(|(requests, close)| requests.is_last() || close.closed().is_some()) {
+            if last.is_some_and(|(activity, close)| activity.is_last() || close.closed().is_some()) {
                 response.headers_mut().insert(CONNECTION, CLOSE);
             }
             Ok(response)

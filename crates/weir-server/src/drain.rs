@@ -1,14 +1,9 @@
 //! Graceful shutdown, in steps: listeners close; connections and streams finish on request; the rest is cut.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::SetOnce;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use weir_settings::Time;
@@ -33,10 +28,9 @@ impl Default for ShutdownSettings {
 /// The signals of the graceful shutdown to listeners and connections, with the count of open connections.
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
-    /// Cheaper to read than the token, which is for waiting.
-    started: Arc<AtomicBool>,
     close: CancellationToken,
-    begin: CancellationToken,
+    /// Cheaper to read than a token: streams read it for each message.
+    started: Arc<SetOnce<()>>,
     force_close: CancellationToken,
     connections: TaskTracker,
 }
@@ -44,7 +38,7 @@ pub struct Drain {
 impl Drain {
     /// Whether connections have been asked to finish.
     pub(crate) fn has_started(&self) -> bool {
-        self.started.load(Ordering::Relaxed)
+        self.started.initialized()
     }
 
     /// Closes the listeners. This comes first, so that the next connection of a client that receives GOAWAY is not
@@ -60,7 +54,7 @@ impl Drain {
 
     /// Waits until connections must finish.
     pub(crate) async fn started(&self) {
-        self.begin.cancelled().await;
+        self.started.wait().await;
     }
 
     /// Waits until the remaining connections are cut.
@@ -76,8 +70,7 @@ impl Drain {
     /// Asks connections to finish, waits at most `timeout` for all of them, then cuts the rest. Listeners must be closed
     /// before ([`Self::close`]). Returns `true` if none had to be cut.
     pub async fn finish(&self, timeout: Duration) -> bool {
-        self.started.store(true, Ordering::Relaxed);
-        self.begin.cancel();
+        self.started.set(()).ok();
         self.connections.close();
         let clean = tokio::time::timeout(timeout, self.connections.wait()).await.is_ok();
         self.force_close.cancel();

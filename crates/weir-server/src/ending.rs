@@ -45,7 +45,6 @@ pub(crate) fn count(why: CloseReason, metrics: &ListenerMetrics) {
         CloseReason::Evicted => metrics.evicted.increment(1),
         CloseReason::Unread => metrics.left_unread.increment(1),
         CloseReason::RapidReset => metrics.rapid_resets.increment(1),
-        CloseReason::Flooded => metrics.flooded.increment(1),
         CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }
@@ -66,11 +65,11 @@ pub(crate) async fn force_close(
 ) {
     if why == CloseReason::Evicted {
         close.close(why);
-        if !lifetime.is_authenticated() {
-            if !lifetime.requests().must_hurry() {
+        if !lifetime.activity.is_authenticated() {
+            if !lifetime.slot.must_hurry() {
                 sleep(UNAUTHENTICATED_GRACE).await;
             }
-            if !lifetime.is_authenticated() {
+            if !lifetime.activity.is_authenticated() {
                 return;
             }
         }
@@ -103,17 +102,19 @@ pub(crate) async fn force_close(
 mod tests {
     use std::sync::Arc;
 
+    use metrics::Gauge;
     use tokio::time::Instant;
 
     use super::*;
-    use crate::{Traffic, activity::Activity};
+    use crate::{Traffic, activity::Activity, connection_slots::ConnectionSlots};
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_crosses_an_eviction_has_the_grace_period() {
         const GRACE: Duration = Duration::from_secs(30);
         let (activity, drain) = (Arc::new(Activity::new(false)), Drain::default());
         activity.authenticate();
-        let lifetime = Lifetime::new(&Traffic::default(), Arc::clone(&activity), None);
+        let slot = ConnectionSlots::new(1, Gauge::noop()).take(Arc::clone(&activity)).unwrap();
+        let lifetime = Lifetime::new(&Traffic::default(), Arc::clone(&activity), slot);
         let close = CloseSignal::new(drain.clone());
         let end = async || {
             let started = Instant::now();

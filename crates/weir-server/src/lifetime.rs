@@ -1,16 +1,8 @@
 //! The lifetime of a connection: it is closed without a first request, when idle, when evicted, or at its maximum age.
 
-use std::{
-    future::pending,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::OptionFuture;
-use hyper::Version;
 use tokio::time::{Instant, sleep_until};
 
 use weir_settings::Time;
@@ -37,67 +29,10 @@ pub enum CloseReason {
     Unread,
     /// Its client reset too many calls as soon as they were made.
     RapidReset,
-    /// HTTP/2 closed it for abuse, or for more small messages than its streams could read.
-    Flooded,
     /// It has been idle for too long.
     Idle,
     /// It has reached its maximum age.
     Age,
-}
-
-/// The requests of a connection so far.
-#[derive(Debug, Default)]
-pub(crate) struct Requests {
-    slot: Option<Arc<ConnectionSlot>>,
-    protocol: AtomicU8,
-    is_last: AtomicBool,
-}
-
-const NOTHING: u8 = 0;
-const HTTP_1: u8 = 1;
-const HTTP_2: u8 = 2;
-
-impl Requests {
-    /// Records a request. `true`: HTTP/1, where only a response can announce the end of the connection.
-    #[inline]
-    pub(crate) fn note(&self, version: Version) -> bool {
-        let protocol = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
-        self.protocol.store(protocol, Ordering::Relaxed);
-        protocol == HTTP_1
-    }
-
-    /// Whether there was a request.
-    pub(crate) fn any(&self) -> bool {
-        self.protocol.load(Ordering::Relaxed) != NOTHING
-    }
-
-    /// Waits until this connection is evicted for a new one.
-    pub(crate) async fn evicted(&self) {
-        match &self.slot {
-            Some(slot) => slot.evicted().await,
-            None => pending().await,
-        }
-    }
-
-    /// Whether this connection, evicted, must end immediately to make room.
-    pub(crate) fn must_hurry(&self) -> bool {
-        self.slot.as_ref().is_some_and(|slot| slot.must_hurry())
-    }
-
-    /// Whether requests use HTTP/1.
-    pub(crate) fn are_http1(&self) -> bool {
-        self.protocol.load(Ordering::Relaxed) == HTTP_1
-    }
-
-    /// Announces the end of the connection in each response from now on.
-    pub(crate) fn end(&self) {
-        self.is_last.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether responses announce the end of the connection.
-    pub(crate) fn is_last(&self) -> bool {
-        self.is_last.load(Ordering::Relaxed)
-    }
 }
 
 /// The lifetime of a connection.
@@ -105,31 +40,21 @@ pub(crate) struct Lifetime {
     started: Instant,
     age: Option<Duration>,
     idle_timeout: Option<Duration>,
-    activity: Arc<Activity>,
-    requests: Arc<Requests>,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) slot: Arc<ConnectionSlot>,
 }
 
 impl Lifetime {
     /// Makes the lifetime of a new connection.
-    pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, slot: Option<Arc<ConnectionSlot>>) -> Self {
+    pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, slot: Arc<ConnectionSlot>) -> Self {
         let bound = |time: Time| (time.0 > 0).then(|| time.duration());
         Self {
             started: Instant::now(),
             age: bound(traffic.max_connection_age).map(jittered),
             idle_timeout: bound(traffic.idle_timeout),
             activity,
-            requests: Arc::new(Requests { slot, ..Requests::default() }),
+            slot,
         }
-    }
-
-    /// Returns its requests so far.
-    pub(crate) fn requests(&self) -> &Arc<Requests> {
-        &self.requests
-    }
-
-    /// Whether the client has authenticated, or need not.
-    pub(crate) fn is_authenticated(&self) -> bool {
-        self.activity.is_authenticated()
     }
 
     /// Whether a connection that closes for this reason has nothing in flight that must be completed. The answers to
@@ -138,7 +63,7 @@ impl Lifetime {
         match why {
             CloseReason::Revoked => true,
             CloseReason::Drain | CloseReason::Evicted => !self.activity.is_kept(),
-            _ => !self.requests.any(),
+            _ => !self.activity.has_requests(),
         }
     }
 
@@ -151,7 +76,7 @@ impl Lifetime {
                 next => next.map(|(at, _)| sleep_until(at)),
             };
             tokio::select! {
-                () = self.requests.evicted() => return CloseReason::Evicted,
+                () = self.slot.evicted() => return CloseReason::Evicted,
                 Some(()) = OptionFuture::from(end) => {}
             }
         }
@@ -159,7 +84,7 @@ impl Lifetime {
 
     /// Returns the next time at which the connection may be over, with the reason.
     fn next_end(&self, now: Instant) -> Option<(Instant, CloseReason)> {
-        let requests = self.requests.any();
+        let requests = self.activity.has_requests();
         let silent = (!requests).then(|| (self.started + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
         let old = self.age.map(|age| (self.started + age, CloseReason::Age));
         let idle = self.idle_timeout.map(|timeout| {
@@ -178,7 +103,11 @@ fn jittered(age: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use hyper::Version;
+    use metrics::Gauge;
+
     use super::*;
+    use crate::connection_slots::ConnectionSlots;
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -186,11 +115,9 @@ mod tests {
 
     fn lifetime(age: i64, idle: i64) -> Lifetime {
         let (max_connection_age, idle_timeout) = (Time::seconds(age), Time::seconds(idle));
-        Lifetime::new(
-            &Traffic { max_connection_age, idle_timeout, ..Traffic::default() },
-            Arc::new(Activity::new(true)),
-            None,
-        )
+        let activity = Arc::new(Activity::new(true));
+        let slot = ConnectionSlots::new(1, Gauge::noop()).take(Arc::clone(&activity)).unwrap();
+        Lifetime::new(&Traffic { max_connection_age, idle_timeout, ..Traffic::default() }, activity, slot)
     }
 
     /// Returns when and why it is over, evaluated from `since` on at the times that `next_end` returns.
@@ -226,19 +153,19 @@ mod tests {
     #[test]
     fn active_connections_are_closed_only_at_their_maximum_age() {
         let old = lifetime(100, 0);
-        assert!(old.requests().note(Version::HTTP_11) && old.requests().are_http1());
-        assert!(!old.requests().note(Version::HTTP_2) && !old.requests().are_http1());
+        assert!(old.activity.note_request(Version::HTTP_11) && old.activity.is_http1());
+        assert!(!old.activity.note_request(Version::HTTP_2) && !old.activity.is_http1());
         let (why, after) = over(&old, old.started).unwrap();
         assert!(why == CloseReason::Age && (90..=110).contains(&after.as_secs()), "{why:?} after {after:?}");
         let ageless = lifetime(0, 0);
-        ageless.requests().note(Version::HTTP_2);
+        ageless.activity.note_request(Version::HTTP_2);
         assert_eq!(over(&ageless, ageless.started), None);
     }
 
     #[test]
     fn idle_connections_are_closed_unless_a_request_is_in_flight() {
         let idle = lifetime(0, 10);
-        idle.requests().note(Version::HTTP_2);
+        idle.activity.note_request(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
         let started = activity.started();
         let [_first, _second] = [false, true].map(|keeps| std::mem::ManuallyDrop::new(activity.begin(keeps)));
@@ -257,7 +184,7 @@ mod tests {
     #[test]
     fn only_requests_that_keep_a_connection_must_be_completed() {
         let lifetime = lifetime(0, 0);
-        lifetime.requests().note(Version::HTTP_2);
+        lifetime.activity.note_request(Version::HTTP_2);
         let has_nothing =
             || [CloseReason::Drain, CloseReason::Evicted].map(|why| lifetime.has_nothing_to_complete(why));
         let _watch = lifetime.activity.begin(false);
@@ -273,7 +200,7 @@ mod tests {
         let idle = lifetime(0, 1);
         let started = idle.started;
         assert_eq!(idle.next_end(started), Some((started + seconds(1), CloseReason::Idle)), "when to look again");
-        idle.requests().note(Version::HTTP_2);
+        idle.activity.note_request(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
         std::mem::forget(activity.begin(true));
         activity.ended(true, activity.started() + seconds(9));

@@ -25,6 +25,7 @@ use crate::{
     connection::{Accepted, Connection},
     connection_slots::ConnectionSlots,
     drain::Drain,
+    ending::is_flood,
     metrics::ListenerMetrics,
     slots::Slots,
     tls::{CertificateClients, Tls},
@@ -155,13 +156,14 @@ impl<R: Serve> Server<R> {
             capacity.metrics.rejected.increment(1);
             return;
         };
+        let metrics = Arc::clone(&capacity.metrics);
         let served = Connection {
             service: Arc::clone(&self.service),
             settings: self.settings,
             drain: self.drain.clone(),
             tls,
             clients: self.clients.clone(),
-            metrics: Arc::clone(&capacity.metrics),
+            metrics: Arc::clone(&metrics),
             activity,
             unread: Unread::new(&capacity.unread),
             slot,
@@ -169,6 +171,9 @@ impl<R: Serve> Server<R> {
         };
         worker.serve(self.drain.track(async move {
             if let Err(error) = served.serve(accepted).await {
+                if is_flood(&*error) {
+                    metrics.flooded.increment(1);
+                }
                 debug!(%error, "a connection ended");
             }
         }));

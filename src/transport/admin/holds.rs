@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl AdminService {
-    pub(super) async fn list_holds(&self, request: ListHoldsRequest) -> Result<ListHoldsResponse, Rejected> {
+    pub(crate) async fn list_holds(&self, request: ListHoldsRequest) -> Result<ListHoldsResponse, Rejected> {
         let ListHoldsRequest { domain, prefix, all_domains, page_size, cursor } = request;
         // The scan is the same as for keys; its cursors have another scope.
         let request = ListKeysRequest { domain, prefix, all_domains, page_size, cursor };

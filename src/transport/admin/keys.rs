@@ -17,7 +17,7 @@ use crate::{
 const USUAL_PAGE: usize = 100;
 
 impl AdminService {
-    pub(super) async fn list_keys(&self, request: &ListKeysRequest) -> Result<ListKeysResponse, Rejected> {
+    pub(crate) async fn list_keys(&self, request: &ListKeysRequest) -> Result<ListKeysResponse, Rejected> {
         let query = query(request)?;
         // In memory a cursor is a position in the shards of this process.
         let is_shared = self.limiter.store().shared().is_some();

@@ -1,5 +1,4 @@
-//! `weir.v1.Admin`, the operators' API, from the encoded message to the encoded answer. The roles are in `calls`, the
-//! rule for disabled authentication in `guard`.
+//! `weir.v1.Admin`, the operators' API. The roles are in `calls`, the rule for disabled authentication in `guard`.
 
 mod cursor;
 mod fleet;
@@ -11,18 +10,10 @@ mod scan_schedule;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::BytesMut;
-use tonic::Code;
 use weir_core::domain::Key;
 use weir_store::AnyStore;
 use weir_telemetry::LogLimit;
 
-use super::{
-    audit::Actor,
-    calls::Call,
-    message::{self, encoded},
-    status::Rejected,
-};
 use crate::{
     limiter::{Invalid, Limiter},
     overrides::OverrideService,
@@ -48,38 +39,6 @@ impl AdminService {
     ) -> Self {
         let override_warnings = LogLimit::every(Duration::from_secs(60));
         Self { limiter, replicas, scan_schedule: ScanSchedule::default(), overrides, override_warnings }
-    }
-
-    /// Answers a call of `actor`. `bytes` is the encoded request.
-    ///
-    /// # Errors
-    /// [`Rejected`] if the request is invalid, the store fails, or the call is of another service.
-    pub async fn answer(&self, call: Call, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
-        Ok(match call {
-            Call::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),
-            Call::ListHolds => encoded(&self.list_holds(message::read(bytes)?).await?),
-            Call::ListHotKeys => encoded(&self.list_hot_keys(&message::read(bytes)?).await?),
-            Call::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?).await),
-            Call::SetOverride => encoded(&self.set_override(message::read(bytes)?, actor).await?),
-            Call::EndOverride => encoded(&self.end_override(&message::read(bytes)?, actor).await?),
-            Call::ListOverrides => encoded(&self.list_overrides(message::read(bytes)?).await?),
-            Call::ListAudit => encoded(&self.list_audit(&message::read(bytes)?).await?),
-            Call::Check
-            | Call::CheckBatch
-            | Call::CheckAll
-            | Call::CheckStream
-            | Call::Lease
-            | Call::Reserve
-            | Call::Commit
-            | Call::Cancel
-            | Call::Extend
-            | Call::Reset
-            | Call::Suggest
-            | Call::ShouldRateLimit
-            | Call::StreamRateLimitQuotas => {
-                return Err(Rejected::new(Code::Unimplemented, format!("{} is not served here", call.path())));
-            }
-        })
     }
 }
 

@@ -40,7 +40,7 @@ const COUNTING: Duration = Duration::from_secs(1);
 const AUDIT_PAGE: usize = 100;
 
 impl AdminService {
-    pub(super) async fn set_override(
+    pub(crate) async fn set_override(
         &self,
         request: SetOverrideRequest,
         actor: &Actor,
@@ -104,7 +104,7 @@ impl AdminService {
         }
     }
 
-    pub(super) async fn end_override(
+    pub(crate) async fn end_override(
         &self,
         request: &EndOverrideRequest,
         actor: &Actor,
@@ -117,7 +117,7 @@ impl AdminService {
         Ok(EndOverrideResponse { ended: ended.as_ref().map(stored) })
     }
 
-    pub(super) async fn list_overrides(
+    pub(crate) async fn list_overrides(
         &self,
         request: ListOverridesRequest,
     ) -> Result<ListOverridesResponse, Rejected> {
@@ -148,7 +148,7 @@ impl AdminService {
         Ok(ListOverridesResponse { overrides, next_cursor: place.unwrap_or_default() })
     }
 
-    pub(super) async fn list_audit(&self, request: &ListAuditRequest) -> Result<ListAuditResponse, Rejected> {
+    pub(crate) async fn list_audit(&self, request: &ListAuditRequest) -> Result<ListAuditResponse, Rejected> {
         let cursor = Some(&request.cursor).filter(|cursor| !cursor.is_empty());
         let mut before = cursor.map(|cursor| cursor.parse()).transpose().map_err(|_| unknown_cursor())?;
         let most = page_of(request.page_size, AUDIT_PAGE);

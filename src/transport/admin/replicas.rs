@@ -13,14 +13,14 @@ use crate::{
 const HOT_KEYS: (usize, usize) = (20, 100);
 
 impl AdminService {
-    pub(super) async fn list_replicas(&self, _: &ListReplicasRequest) -> ListReplicasResponse {
+    pub(crate) async fn list_replicas(&self, _: &ListReplicasRequest) -> ListReplicasResponse {
         let reports = self.replicas.reports().await;
         let mut replicas: Vec<_> = reports.into_iter().filter_map(|report| report.replica).collect();
         replicas.sort_by(|one, other| one.id.cmp(&other.id));
         ListReplicasResponse { replicas }
     }
 
-    pub(super) async fn list_hot_keys(&self, request: &ListHotKeysRequest) -> Result<ListHotKeysResponse, Rejected> {
+    pub(crate) async fn list_hot_keys(&self, request: &ListHotKeysRequest) -> Result<ListHotKeysResponse, Rejected> {
         let ListHotKeysRequest { domain, prefix, all_domains, count, .. } = request;
         domain_and_prefix(domain, prefix, *all_domains)?;
         let count = match *count as usize {

@@ -8,10 +8,15 @@ pub mod reservation;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use tonic::Code;
 use weir_store::Store;
 
 use super::{
-    admin::AdminService, audit::Actor, calls::Call, check_service::CheckService, message::read_with_check,
+    admin::AdminService,
+    audit::Actor,
+    calls::Call,
+    check_service::CheckService,
+    message::{encoded, read, read_with_check},
     status::Rejected,
 };
 
@@ -28,9 +33,9 @@ impl<S: Store> Services<S> {
     /// their size.
     ///
     /// # Errors
-    /// [`Rejected`] if the request is invalid or the store fails.
+    /// [`Rejected`] if the request is invalid, the store fails, or the call is answered by its surface.
     pub async fn answer(&self, call: Call, message: Bytes, actor: &Actor) -> Result<BytesMut, Rejected> {
-        let checks = &self.checks;
+        let Self { checks, admin } = self;
         match call {
             Call::Check => call::check(checks, message).await,
             Call::CheckBatch => Box::pin(batch::check_batch(checks, message)).await,
@@ -43,7 +48,17 @@ impl<S: Store> Services<S> {
             Call::Extend => Box::pin(reservation::extend(checks, &message, actor)).await,
             Call::Reset => Box::pin(call::reset(checks, &message, actor)).await,
             Call::Suggest => call::suggest(checks, &message),
-            call => Box::pin(self.admin.answer(call, &message, actor)).await,
+            Call::ListKeys => Ok(encoded(&Box::pin(admin.list_keys(&read(&message)?)).await?)),
+            Call::ListHolds => Ok(encoded(&Box::pin(admin.list_holds(read(&message)?)).await?)),
+            Call::ListHotKeys => Ok(encoded(&Box::pin(admin.list_hot_keys(&read(&message)?)).await?)),
+            Call::ListReplicas => Ok(encoded(&Box::pin(admin.list_replicas(&read(&message)?)).await)),
+            Call::SetOverride => Ok(encoded(&Box::pin(admin.set_override(read(&message)?, actor)).await?)),
+            Call::EndOverride => Ok(encoded(&Box::pin(admin.end_override(&read(&message)?, actor)).await?)),
+            Call::ListOverrides => Ok(encoded(&Box::pin(admin.list_overrides(read(&message)?)).await?)),
+            Call::ListAudit => Ok(encoded(&Box::pin(admin.list_audit(&read(&message)?)).await?)),
+            Call::CheckStream | Call::Lease | Call::ShouldRateLimit | Call::StreamRateLimitQuotas => {
+                Err(Rejected::new(Code::Unimplemented, format!("{} is not served here", call.path())))
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
-//! A limit of the GCRA family.
+//! A limit of the GCRA family, and the algorithm that is nothing else.
 
 pub use super::tat::Tat;
 use super::{
-    ParamError, Spent,
+    Algorithm, Bounds, HoldAccuracy, ParamError, RateBound, Spent,
+    fields::FieldSet,
     params::check_span,
     span::{Rate, Span},
     tat::Reach,
@@ -110,5 +111,70 @@ impl Meter {
         let Self { limit, rate, depth, reach } = self;
         let numbers = [*limit as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num];
         [&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()
+    }
+}
+
+/// The parameters of an algorithm that is one meter.
+pub trait MeteredFields: FieldSet {
+    /// The name of the parameter that bounds a burst.
+    const BURST: &'static str;
+
+    /// Returns the maximum units in a burst, and the units per period.
+    fn rate(&self) -> (u64, u64, Micros);
+}
+
+/// An algorithm that is one meter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metered<F> {
+    fields: F,
+    meter: Meter,
+}
+
+impl<F: MeteredFields> Algorithm for Metered<F> {
+    type Fields = F;
+    type State = Tat;
+
+    fn new(fields: F, _: &Bounds) -> Result<Self, ParamError> {
+        let (burst, count, period) = fields.rate();
+        Ok(Self { fields, meter: Meter::checked(F::BURST, burst, count, period)? })
+    }
+
+    fn fields(&self) -> &F {
+        &self.fields
+    }
+
+    #[inline]
+    fn step(&self, state: Option<&Tat>, input: &StepInput) -> (Decision, Option<Tat>) {
+        self.meter.step(state, input)
+    }
+
+    fn reaching(self, other: &Self) -> Self {
+        Self { meter: self.meter.reaching(&other.meter), ..self }
+    }
+
+    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
+        Ok(HoldAccuracy::Exact)
+    }
+
+    fn charge(&self, state: Option<&Tat>, spent: Spent, now: Micros, _: Micros) -> Option<Tat> {
+        Some(self.meter.charge(state, spent, now))
+    }
+
+    fn sibling_period(&self) -> Option<Micros> {
+        let (.., period) = self.fields.rate();
+        Some(period)
+    }
+
+    fn rate_bound(&self) -> Option<RateBound> {
+        let (burst, count, period) = self.fields.rate();
+        Some(RateBound::Metered { burst, count, period })
+    }
+
+    fn window(&self) -> Micros {
+        self.meter.depth.ceil()
+    }
+
+    fn lua_params(&self) -> Vec<f64> {
+        self.meter.lua_params()
     }
 }

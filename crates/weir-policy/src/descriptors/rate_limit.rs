@@ -4,7 +4,7 @@ use super::{
     file::is_envoy_key,
     yaml::{integer, truth},
 };
-use crate::limits::{names, read_limits, scalar, scalars};
+use crate::limits::{names, read_limits, read_scalar, scalar, scalars};
 use weir_core::{
     algorithm::{
         self, Bounds, Params,
@@ -69,18 +69,9 @@ pub(crate) fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: 
 
 /// Reads a boolean in any YAML 1.1 spelling.
 pub(crate) fn flag(entry: &Entry, problems: &mut Problems) -> bool {
-    match (&entry.value.value, scalar(&entry.value).and_then(truth)) {
-        (Value::Null, _) => false,
-        (_, Some(truth)) => truth,
-        _ => {
-            problems.add(
-                entry.value.mark,
-                &entry.key,
-                format!("{} must be true or false, not {}", entry.key, entry.value.shown()),
-            );
-            false
-        }
-    }
+    let must = format!("{} must be true or false", entry.key);
+    !matches!(entry.value.value, Value::Null)
+        && read_scalar(&entry.value, &entry.key, &must, problems, truth).unwrap_or_default()
 }
 
 struct Reader<'a> {
@@ -252,13 +243,9 @@ impl<'a> Reader<'a> {
     /// Reads `requests_per_unit`; `Some(None)`: not set, `None`: invalid.
     fn count(&mut self) -> Option<Option<u32>> {
         let Some(entry) = self.entry("requests_per_unit") else { return Some(None) };
-        let count = scalar(&entry.value).and_then(integer).and_then(|count| u32::try_from(count).ok());
-        if count.is_none() {
-            let found = entry.value.shown();
-            let message = format!("requests_per_unit must be a whole number from 0 to 4294967295, not {found}");
-            self.problems.add(entry.value.mark, "requests_per_unit", message);
-        }
-        count.map(Some)
+        let must = "requests_per_unit must be a whole number from 0 to 4294967295";
+        let parse = |text: &str| integer(text).and_then(|count| u32::try_from(count).ok());
+        read_scalar(&entry.value, "requests_per_unit", must, self.problems, parse).map(Some)
     }
 
     /// Reads the period, with the bounds for it: a unit may be longer than the setting `max_period`.

@@ -4,12 +4,11 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, HoldAccuracy, ParamError, RateBound, Spent,
     fields::fields,
     kinds::{Period, Units},
-    meter::{Meter, Tat},
+    meter::{Metered, MeteredFields},
 };
-use crate::domain::{Decision, Micros, StepInput};
+use crate::domain::Micros;
 
 fields! {
     pub(crate) struct Fields as proto::TokenBucket {
@@ -29,56 +28,12 @@ fields! {
 }
 
 /// A burst of `capacity` units, refilled with `count` per `period`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenBucket {
-    fields: Fields,
-    meter: Meter,
-}
+pub type TokenBucket = Metered<Fields>;
 
-impl Algorithm for TokenBucket {
-    type Fields = Fields;
-    type State = Tat;
+impl MeteredFields for Fields {
+    const BURST: &'static str = "capacity";
 
-    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
-        let meter = Meter::checked("capacity", fields.capacity, fields.count, fields.period)?;
-        Ok(Self { fields, meter })
-    }
-
-    fn fields(&self) -> &Fields {
-        &self.fields
-    }
-
-    #[inline]
-    fn step(&self, state: Option<&Tat>, input: &StepInput) -> (Decision, Option<Tat>) {
-        self.meter.step(state, input)
-    }
-
-    fn reaching(self, other: &Self) -> Self {
-        Self { meter: self.meter.reaching(&other.meter), ..self }
-    }
-
-    fn holdable(&self) -> Result<HoldAccuracy, &'static str> {
-        Ok(HoldAccuracy::Exact)
-    }
-
-    fn charge(&self, state: Option<&Tat>, spent: Spent, now: Micros, _: Micros) -> Option<Tat> {
-        Some(self.meter.charge(state, spent, now))
-    }
-
-    fn sibling_period(&self) -> Option<Micros> {
-        Some(self.fields.period)
-    }
-
-    fn rate_bound(&self) -> Option<RateBound> {
-        let Fields { capacity, count, period } = self.fields;
-        Some(RateBound::Metered { burst: capacity, count, period })
-    }
-
-    fn window(&self) -> Micros {
-        self.meter.depth.ceil()
-    }
-
-    fn lua_params(&self) -> Vec<f64> {
-        self.meter.lua_params()
+    fn rate(&self) -> (u64, u64, Micros) {
+        (self.capacity, self.count, self.period)
     }
 }
