@@ -72,7 +72,7 @@ class SlotTest {
     @Test
     void aSlotIsExtended() {
         var exports = Check.of("exports", "berta");
-        var ttl = Duration.ofSeconds(1);
+        var ttl = Duration.ofSeconds(3);
         try (var slot = weir.slot(exports, ttl)) {
             var twice = System.nanoTime() + 2 * ttl.toNanos();
             Wait.until(Duration.ofSeconds(20), () -> System.nanoTime() > twice);
