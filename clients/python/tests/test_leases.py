@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,20 @@ def test_only_keys_that_the_policy_leases_are_leased(leasing: Service, connect: 
         client.check(KEY, domain="unknown")
     with pytest.raises(TypeError):
         client.check("api")
+
+
+@pytest.mark.parametrize("cost", [1.5, Decimal(2), "1"], ids=repr)
+def test_a_cost_of_a_wrong_type_is_an_error_and_the_lease_goes_on(
+    leasing: Service, connect: Callable[..., Any], cost: Any
+) -> None:
+    client, other = connect(leasing.address, lease=True), connect(leasing.address)
+    seen = Seen().spend(client, leased(100))
+    for _ in range(20):
+        with pytest.raises(TypeError):
+            client.check(KEY, cost=cost)
+    seen.spend(client, leased(300))
+    client.close()
+    assert left(other) == LIMIT - seen.allowed
 
 
 def test_by_one_call_only(leasing: Service, connect: Callable[..., Any]) -> None:
