@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 import pytest
-from support import PATIENCE_SECONDS, Service, eventually
+from support import PATIENCE_SECONDS, Service, binary, eventually
 
 import weir
 from weir import Source
@@ -140,6 +140,17 @@ def test_a_refusal_by_a_lease_says_when_the_service_would_allow_it(
             # A unit refills once a day.
             assert verdict.retry_after_seconds > 80_000
             by_lease += 1
+
+
+def test_a_ban_until_the_year_9999_refuses_with_a_lease(leasing: Service, connect: Callable[..., Any]) -> None:
+    client = connect(leasing.address, lease=True)
+    Seen().spend(client, leased(100))
+    ban = ("--all-keys", "--reason", "a test", "--until", "9999-12-31T00:00:00Z", "--addr", leasing.address)
+    subprocess.run([binary(), "ban", *ban], check=True, capture_output=True)
+    eventually(lambda: not client.check(KEY))
+    verdicts = [client.guard(key) for key in (KEY, ["other"]) for _ in range(50)]
+    assert {verdict.status for verdict in verdicts} == {429}
+    assert min(verdict.retry_after_seconds for verdict in verdicts) > 7_000 * 365 * 86_400
 
 
 def test_what_is_held_is_spent_while_the_service_is_down(leasing: Service, connect: Callable[..., Any]) -> None:
