@@ -407,6 +407,23 @@ def test_a_forked_child_makes_ordinary_checks(leasing: Service) -> None:
         assert client.check(KEY).source is Source.LEASE
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_closes_an_inherited_client(leasing: Service) -> None:
+    with weir.Client(leasing.address, deadline=20, lease=True) as client:
+        Seen().spend(client, leased(100))
+        child = os.fork()
+        if child == 0:
+            client.close()
+            os._exit(0)
+        try:
+            eventually(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            status = os.waitpid(child, 0)[1]
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert client.check(KEY).source is Source.LEASE
+
+
 def test_the_examples(serve: Callable[..., Service], redis: str) -> None:
     service = serve(policy=policy(lease="true"), WEIR_STORE__URL=redis)
 
