@@ -43,7 +43,10 @@ test("previews, dry runs and refunds", async (t) => {
 test("a request id is charged once", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   const key = ["user", "alex", "trade"];
-  for (let i = 0; i < 3; i++) assert.equal((await weir.check(key, { requestId: "mine" })).remaining, 2);
+  for (let i = 0; i < 3; i++) {
+    const { remaining, repeated } = await weir.check(key, { requestId: "mine" });
+    assert.deepEqual([remaining, repeated], [2, i > 0]);
+  }
   assert.equal((await weir.check(key)).remaining, 1, "the client's own ids differ");
 });
 
@@ -112,11 +115,12 @@ test("checks together are all charged or none", async (t) => {
 test("a decision names the ban that refused it", async (t) => {
   const { address } = await startWeir(t);
   const weir = await connect(t, address);
-  assert.equal((await weir.check(["user", "alex"])).override, null);
+  const before = await weir.check(["user", "alex"]);
+  assert.deepEqual([before.override, before.banReason], [null, null]);
   const options = ["--reason", "a test", "--addr", address, "--json"];
   const banned = execFileSync(BINARY, ["ban", "user/alex", ...options], { encoding: "utf8" });
-  const { allowed, override } = await weir.check(["user", "alex"]);
-  assert.equal(allowed, false);
+  const { allowed, override, banReason, never } = await weir.check(["user", "alex"]);
+  assert.deepEqual([allowed, banReason, never], [false, "a test", true]);
   assert.ok(override && banned.includes(override), banned);
 });
 

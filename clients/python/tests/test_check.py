@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from support import Service
+from support import Service, binary
 
 import weir
 from weir.limits import Gcra, Limit, TokenBucket
@@ -37,6 +38,18 @@ def test_the_options_of_a_check_reach_the_service(client: Any) -> None:
     first, again = (client.check(TRADE, request_id="one-and-the-same") for _ in range(2))
     assert (first.remaining, first.repeated) == (1, False)
     assert (again.remaining, again.repeated) == (1, True)
+
+
+def test_a_decision_names_the_ban_that_refused_it(service: Service, client: Any) -> None:
+    assert client.check(TRADE).ban_reason == ""
+    subprocess.run(
+        [binary(), "ban", "user/alex", "--reason", "credential stuffing", "--addr", service.address],
+        check=True,
+        capture_output=True,
+    )
+    refused = client.check(TRADE)
+    assert (refused.allowed, refused.ban_reason, refused.never) == (False, "credential stuffing", True)
+    assert refused.override
 
 
 def test_a_caller_brings_limits_of_its_own(client: Any) -> None:
