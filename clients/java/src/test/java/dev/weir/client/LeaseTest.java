@@ -197,6 +197,21 @@ class LeaseTest {
     }
 
     @Test
+    void anAnsweredRequestLeavesNoTimeout() {
+        try (var server = Weir.start(directory);
+                var weir = server.client().lease().deadline(Duration.ofMinutes(10)).build()) {
+            leasing(weir, FEW);
+            Wait.until(LONG, () -> !weir.check(FEW).allowed());
+            // After each hold-off a check is decided by a request of the lease.
+            for (var asked = 0; asked < 50; ) {
+                asked += weir.check(FEW).source() == Source.SERVICE ? 1 : 0;
+            }
+            // The tick of leases, the reconnection and a request that is in flight.
+            Wait.until(LONG, () -> weir.timer.getQueue().size() <= 3);
+        }
+    }
+
+    @Test
     void noThreadOutlivesTheClient() {
         try (var server = Weir.start(directory)) {
             try (var weir = server.client().lease().build()) {
