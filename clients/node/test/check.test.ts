@@ -100,6 +100,14 @@ test("a batch decides each check by itself, and has errors in their place", asyn
   assert.deepEqual([first, refused, other].map((result) => result && "allowed" in result && result.allowed), [true, false, true]);
 });
 
+test("the largest batch with levels is answered", async (t) => {
+  const limit = (_: unknown, i: number) => `{ gcra: { burst: 99999, count: 1, period: 1h }, name: ${i + 10}${"x".repeat(230)} }`;
+  const limits = Array.from({ length: 16 }, limit).join(", ");
+  const weir = await connect(t, (await startWeir(t, {}, `schema: { all: { limits: [${limits}] } }`)).address);
+  const results = await weir.checkBatch(Array(1_000).fill({ key: ["all"], levels: true }));
+  for (const result of results) assert.equal("levels" in result && result.levels.length, 16);
+});
+
 test("checks together are all charged or none", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   const [alex, berta] = [["user", "alex", "trade"], ["user", "berta", "trade"]];
