@@ -70,6 +70,7 @@ export class Client implements Disposable, AsyncDisposable {
   /** Waits for a connection, for instance at start. Calls do not need it. */
   ready(timeoutMs = 5_000): Promise<void> {
     return new Promise((resolve, reject) => {
+      this.#rpc.verifyOpen();
       this.#channel.waitForReady(deadlineAfter(timeoutMs), (error) => {
         if (error) reject(new WeirError("UNAVAILABLE", `no connection within ${timeoutMs} ms`, { cause: error }));
         else resolve();

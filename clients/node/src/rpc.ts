@@ -102,6 +102,11 @@ export class Rpc {
     this.#leaseStream.end();
   }
 
+  /** Throws if the client is closed. */
+  verifyOpen(): void {
+    if (this.#isClosed) throw new WeirError("CANCELLED", "the client is closed");
+  }
+
   /** Takes no further calls; calls in flight continue. */
   stop(): void {
     this.#isClosed = true;
@@ -120,7 +125,7 @@ export class Rpc {
     { deadlineMs, isRepeatable, retries = this.#parts.retries }: CallOptions,
     attempt: Attempt<Response>,
   ): Promise<Response> {
-    if (this.#isClosed) throw new WeirError("CANCELLED", "the client is closed");
+    this.verifyOpen();
     const deadline = deadlineAfter(deadlineMs);
     const bytes = encode(method, request);
     const { breaker } = this.#parts;

@@ -270,4 +270,5 @@ test("a closed client says so", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   weir.close();
   assert.equal((await failure(weir.check(["user", "alex"]))).code, "CANCELLED");
+  assert.equal((await failure(weir.ready())).code, "CANCELLED");
 });
