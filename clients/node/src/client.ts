@@ -9,7 +9,7 @@ import { OnExpiry, RateLimiterService, type CheckRequest } from "./generated/wei
 import { guard, type GuardOptions, type Verdict } from "./guard.js";
 import { Leases } from "./lease/leases.js";
 import { verifyNumbers, type CallOptions, type CheckCallOptions, type ClientOptions, type OnFailure } from "./options.js";
-import { checkRequest, isRepeatable, type Check, type CheckOptions, type Key } from "./request.js";
+import { checkRequest, isRepeatable, segmentsOf, type Check, type CheckOptions, type Key } from "./request.js";
 import { Reservation, withReservation, type Outcome, type ReserveOptions } from "./reservation.js";
 import { deadlineAfter, encode, Rpc, type CallContext } from "./rpc.js";
 import { Slot, withSlot, type SlotOptions } from "./slot.js";
@@ -200,7 +200,7 @@ export class Client implements Disposable, AsyncDisposable {
    */
   async reset(key: Key, options: { domain?: string; subtree?: boolean; deadlineMs?: number } = {}): Promise<boolean> {
     const { domain = "", subtree = false, deadlineMs = this.#deadlineMs } = options;
-    const request = { domain, key: [...key], subtree };
+    const request = { domain, key: segmentsOf(key), subtree };
     const { existed, removed } = await this.#rpc.call(RateLimiterService.reset, request, { deadlineMs, isRepeatable: true });
     return removed ?? existed;
   }

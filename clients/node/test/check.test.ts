@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 import { WeirError, type Limit } from "weir-client";
 import { scratch } from "./support/process.js";
-import { BINARY, connect, startWeir } from "./support/weir.js";
+import { BINARY, connect, POLICY, startWeir } from "./support/weir.js";
 
 const DAY_MS = 86_400_000;
 
@@ -79,6 +79,20 @@ test("limits of the caller's own, of every algorithm", async (t) => {
     await weir.check([charge], options);
     const { levels } = await weir.check([charge], options);
     assert.equal(levels[1]?.remaining, charge === "independent" ? 8 : 9);
+  }
+});
+
+test("a key that is not an array of strings is an error", async (t) => {
+  const { address } = await startWeir(t, {}, `lease: true${POLICY}`);
+  const weir = await connect(t, address, { lease: true });
+  const letters = ["u", "s", "e", "r"];
+  for (let i = 0; i < 20; i++) await weir.check(letters);
+  // As JavaScript may call it.
+  for (const key of ["user", ["user", undefined], ["user", 7], null] as unknown as string[][]) {
+    const calls = [weir.check(key), weir.checkBatch([{ key }]), weir.checkAll([{ key }]), weir.reserve(key), weir.reset(key)];
+    for (const { status, ...result } of await Promise.allSettled([...calls, weir.guard(key)])) {
+      assert.ok(status === "rejected" && "reason" in result && result.reason instanceof TypeError, JSON.stringify([key, result]));
+    }
   }
 });
 
