@@ -17,7 +17,7 @@ import java.util.Optional;
  * @param waitFor how much later an allowed request must start (traffic shaping); above 0 only with
  *     {@link Check#withMaxWait(Duration)}
  * @param never whether the check is refused and no wait helps: the cost is above what a limit can ever allow
- * @param degraded whether it was decided without the shared store, by the service or by {@link OnFailure}
+ * @param degraded whether the service decided without its shared store
  * @param leased whether a replica or the client decided with units that it leases, without a call of the shared store
  * @param repeated whether this is the answer to an earlier request with the same {@linkplain Check#withRequestId request id}.
  *     This one charged nothing
@@ -73,7 +73,7 @@ public record Decision(
                 Duration.ZERO,
                 Duration.ZERO,
                 false,
-                source == Source.FALLBACK,
+                false,
                 source == Source.LEASE,
                 false,
                 Optional.empty(),
