@@ -2,6 +2,8 @@ package weir_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +36,22 @@ func TestCheckBatch(t *testing.T) {
 	one := []weir.Request{weir.NewRequest(many)}
 	for left := uint64(manyLimit - 3); left > manyLimit-5; left-- {
 		equal(t, "remaining", client.CheckBatch(ctx, one...)[0].Remaining, left)
+	}
+}
+
+func TestTheLargestBatchWithLevelsIsAnswered(t *testing.T) {
+	limits := ""
+	for i := range 16 {
+		limits += fmt.Sprintf("{ gcra: { burst: 99999, count: 1, period: 1h }, name: %02d%s }, ", i, strings.Repeat("x", 230))
+	}
+	client := connect(t, weirtest.Start(t, "schema: { all: { limits: ["+limits+"] } }").Grpc)
+	requests := make([]weir.Request, 1000)
+	for i := range requests {
+		requests[i] = weir.NewRequest(weir.Key{"all"}, weir.Levels())
+	}
+	for _, result := range client.CheckBatch(ctx, requests...) {
+		succeeded(t, result.Err)
+		equal(t, "levels", len(result.Levels), 16)
 	}
 }
 

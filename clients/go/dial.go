@@ -27,6 +27,8 @@ var dialOptions = []grpc.DialOption{
 	grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 	// A retry policy in DNS records would charge twice. The retries of this package do not.
 	grpc.WithDisableServiceConfig(),
+	// Larger than any answer: a batch of 1,000 checks with 16 levels of the longest names.
+	grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32 << 20)),
 	grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 	// Keep idle connections, so that no check waits for a new one.
 	grpc.WithIdleTimeout(0),

@@ -69,6 +69,21 @@ func TestGuard(t *testing.T) {
 	equal(t, "headers", len(unlimited.Header), 0)
 }
 
+func TestABanUntilTheYear9999IsToldWithTheLongestDuration(t *testing.T) {
+	server, client := started(t)
+	leases := connect(t, server.Grpc, weir.WithLease())
+	leasing(t, leases, hot)
+	server.Ban(t)
+	weirtest.Until(t, "the ban refuses", func() bool { return !check(t, leases, hot).Allowed })
+	for range 50 {
+		for _, verdict := range []weir.Verdict{client.Guard(ctx, trade), leases.Guard(ctx, trade), leases.Guard(ctx, hot)} {
+			refused(t, verdict, http.StatusTooManyRequests, "quota-exceeded")
+			// 292 years.
+			matches(t, "Retry-After", verdict.Header.Get("Retry-After"), `92233720\d\d`)
+		}
+	}
+}
+
 func TestGuardRepairsKeys(t *testing.T) {
 	server, client := started(t)
 	for _, key := range []weir.Key{

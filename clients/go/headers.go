@@ -31,9 +31,13 @@ type seconds int64
 
 func (s seconds) String() string { return strconv.FormatInt(int64(s), 10) }
 
-// ceilSeconds rounds up, to at least 1, so that a client that waits this long is not early.
+// ceilSeconds rounds up, to at least 1, so that a client that waits this long is not early. It takes the longest duration too.
 func ceilSeconds(d time.Duration) seconds {
-	return max(1, seconds((d+time.Second-1)/time.Second))
+	whole := seconds(d / time.Second)
+	if d%time.Second > 0 {
+		whole++
+	}
+	return max(1, whole)
 }
 
 // structuredString encodes a string of RFC 9651, which allows only printable ASCII; all other bytes, and %, are percent-encoded.

@@ -9,8 +9,8 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
-	"time"
 
 	weir "github.com/OWNER/weir/clients/go"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -89,8 +89,8 @@ func refusal(verdict weir.Verdict) error {
 		code, message = codes.Unavailable, "no decision of the rate limiter"
 	}
 	refused := status.New(code, message)
-	if after, err := time.ParseDuration(verdict.Header.Get("Retry-After") + "s"); err == nil {
-		if detailed, err := refused.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)}); err == nil {
+	if after, err := strconv.ParseInt(verdict.Header.Get("Retry-After"), 10, 64); err == nil {
+		if detailed, err := refused.WithDetails(&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: after}}); err == nil {
 			refused = detailed
 		}
 	}

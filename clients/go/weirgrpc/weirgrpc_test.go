@@ -96,8 +96,8 @@ func refusal(t *testing.T, err error, code codes.Code, trailer metadata.MD) {
 	if refused.Code() != code || one(trailer, "retry-after") == "" || len(refused.Details()) != 1 {
 		t.Fatalf("%v, %v", err, trailer)
 	}
-	retry := refused.Details()[0].(*errdetails.RetryInfo).GetRetryDelay().AsDuration()
-	if want := fmt.Sprint(retry.Seconds()); one(trailer, "retry-after") != want {
+	retry := refused.Details()[0].(*errdetails.RetryInfo).GetRetryDelay()
+	if want := fmt.Sprint(retry.GetSeconds()); one(trailer, "retry-after") != want {
 		t.Errorf("retry-after: %v, not %v", trailer, want)
 	}
 }
@@ -135,6 +135,20 @@ func TestUnaryCallsAndStreams(t *testing.T) {
 	}
 	_, err = watch.Recv()
 	refusal(t, err, codes.ResourceExhausted, watch.Trailer())
+}
+
+func TestABanUntilTheYear9999HasRetryInfo(t *testing.T) {
+	server := weirtest.Start(t, weirtest.Limits)
+	client := connect(server.Grpc)
+	defer client.Close()
+	server.Ban(t)
+	called := guarded(t, client, weirgrpc.Path(weirgrpc.Text("user")))
+	var trailer metadata.MD
+	_, err := called.Check(context.Background(), &grpc_health_v1.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	refusal(t, err, codes.ResourceExhausted, trailer)
+	if seconds := one(trailer, "retry-after"); len(seconds) < 10 {
+		t.Errorf("retry-after: %s", seconds)
+	}
 }
 
 // sendingUnary and sendingStream send the header before the guard can add to it.

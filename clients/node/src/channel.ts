@@ -14,6 +14,8 @@ const OPTIONS: ChannelOptions = {
   // Only this package retries, since gRPC does not know which calls are idempotent: a service config in DNS adds no retries. gRPC's
   // transparent retries, of calls that no server has seen, stay on.
   "grpc.service_config_disable_resolution": 1,
+  // Larger than any answer: a batch of 1,000 checks with 16 levels of the longest names.
+  "grpc.max_receive_message_length": 32 << 20,
   // Detect a dead connection without a call, and keep idle connections.
   "grpc.keepalive_time_ms": 30_000,
   "grpc.keepalive_timeout_ms": 5_000,

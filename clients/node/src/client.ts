@@ -2,16 +2,16 @@ import type { Client as Channel } from "@grpc/grpc-js";
 import { CircuitBreaker, type BreakerState } from "./breaker.js";
 import { openChannel } from "./channel.js";
 import { fallback, fromResponse, type Decision } from "./decision.js";
-import { deadlineAfter, duration } from "./duration.js";
+import { duration } from "./duration.js";
 import { fromEntry, WeirError } from "./errors.js";
 import { FailureLog, type Logger } from "./failure-log.js";
 import { OnExpiry, RateLimiterService, type CheckRequest } from "./generated/weir/v1/weir.js";
 import { guard, type GuardOptions, type Verdict } from "./guard.js";
 import { Leases } from "./lease/leases.js";
-import type { CallOptions, CheckCallOptions, ClientOptions, OnFailure } from "./options.js";
-import { checkRequest, isRepeatable, type Check, type CheckOptions, type Key } from "./request.js";
+import { verifyNumbers, type CallOptions, type CheckCallOptions, type ClientOptions, type OnFailure } from "./options.js";
+import { checkRequest, isRepeatable, segmentsOf, type Check, type CheckOptions, type Key } from "./request.js";
 import { Reservation, withReservation, type Outcome, type ReserveOptions } from "./reservation.js";
-import { encode, Rpc, type CallContext } from "./rpc.js";
+import { deadlineAfter, encode, Rpc, type CallContext } from "./rpc.js";
 import { Slot, withSlot, type SlotOptions } from "./slot.js";
 import { Coalescer } from "./stream.js";
 import type { Operation, Telemetry } from "./telemetry.js";
@@ -43,6 +43,7 @@ export class Client implements Disposable, AsyncDisposable {
   readonly #log: FailureLog;
 
   constructor(target: string, options: ClientOptions = {}) {
+    verifyNumbers(options);
     const { tls = false, deadlineMs = 50, onFailure = "error", retries = 1, breaker = {}, coalesce = false, logger = console } = options;
     const credentials = credentialsOf(options, logger);
     this.#channel = openChannel(target, tls);
@@ -69,6 +70,7 @@ export class Client implements Disposable, AsyncDisposable {
   /** Waits for a connection, for instance at start. Calls do not need it. */
   ready(timeoutMs = 5_000): Promise<void> {
     return new Promise((resolve, reject) => {
+      this.#rpc.verifyOpen();
       this.#channel.waitForReady(deadlineAfter(timeoutMs), (error) => {
         if (error) reject(new WeirError("UNAVAILABLE", `no connection within ${timeoutMs} ms`, { cause: error }));
         else resolve();
@@ -198,7 +200,7 @@ export class Client implements Disposable, AsyncDisposable {
    */
   async reset(key: Key, options: { domain?: string; subtree?: boolean; deadlineMs?: number } = {}): Promise<boolean> {
     const { domain = "", subtree = false, deadlineMs = this.#deadlineMs } = options;
-    const request = { domain, key: [...key], subtree };
+    const request = { domain, key: segmentsOf(key), subtree };
     const { existed, removed } = await this.#rpc.call(RateLimiterService.reset, request, { deadlineMs, isRepeatable: true });
     return removed ?? existed;
   }

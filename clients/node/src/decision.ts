@@ -49,10 +49,14 @@ export interface Decision {
   readonly nextAfterMs: number | null;
   /** The id of the operator's override that applies, or of the ban that refused the check. `null`: none. */
   readonly override: string | null;
+  /** The operator's reason for the ban that refused the check. `null`: none. A ban without an end is `never`. */
+  readonly banReason: string | null;
   /** The service decided without its shared store. */
   readonly degraded: boolean;
   /** A replica or the client decided with units that it leases, without a call of the shared store. */
   readonly leased: boolean;
+  /** This is the answer to an earlier request with the same `requestId`. This one charged nothing. */
+  readonly repeated: boolean;
   /** The limit that decided. `null` without `levels: true`, and if nothing is limited. */
   readonly binding: Level | null;
   /** All limits on the path, root first. Empty without `levels: true`. */
@@ -75,8 +79,10 @@ export function fromResponse(response: CheckResponse): Decision {
     never: response.never,
     nextAfterMs: millisecondsOrNull(response.nextAfter),
     override: response.override || null,
+    banReason: response.banReason || null,
     degraded: response.degraded,
     leased: response.leased,
+    repeated: response.repeatedRequest,
     binding: (response.binding !== undefined && levels[response.binding]) || null,
     levels,
     source: "service",
@@ -106,8 +112,10 @@ function local(allowed: boolean, remaining: number, retryAfterMs: number | null,
     never: false,
     nextAfterMs: null,
     override: null,
+    banReason: null,
     degraded: false,
     leased: error === null,
+    repeated: false,
     binding: null,
     levels: [],
     source: error ? "fallback" : "lease",

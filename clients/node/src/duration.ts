@@ -1,13 +1,5 @@
 import type { Duration } from "./generated/google/protobuf/duration.js";
 
-/** Timers and gRPC take no arbitrarily long times. */
-const MAX_DEADLINE_MS = 86_400_000;
-
-/** Returns the time of a deadline, by `Date.now`: at most a day from now. */
-export function deadlineAfter(ms: number): number {
-  return Date.now() + Math.min(ms, MAX_DEADLINE_MS);
-}
-
 /** Converts a protobuf Duration to milliseconds, with fractions for microseconds. */
 export function milliseconds(duration: Duration): number {
   return duration.seconds * 1_000 + duration.nanos / 1_000_000;

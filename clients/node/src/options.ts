@@ -49,3 +49,14 @@ export interface CheckCallOptions extends CallOptions {
   /** Overrides the client's `lease`. */
   lease?: boolean;
 }
+
+/** Throws if a numeric option is NaN, as `Number` makes of an environment variable that is not set. */
+export function verifyNumbers({ deadlineMs, retries, breaker, coalesce }: ClientOptions): void {
+  for (const [name, value] of Object.entries({ deadlineMs, retries, ...numbersOf(breaker), ...numbersOf(coalesce) })) {
+    if (Number.isNaN(value)) throw new RangeError(`${name} must be a number, not NaN`);
+  }
+}
+
+function numbersOf(options: BreakerOptions | CoalesceOptions | boolean | undefined): BreakerOptions & CoalesceOptions {
+  return typeof options === "object" ? options : {};
+}

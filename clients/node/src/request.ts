@@ -37,13 +37,22 @@ export interface Check extends CheckOptions {
   key: Key;
 }
 
+/** Returns the segments of a key. Without types, a string would be a key of its letters, and `undefined` a segment. */
+export function segmentsOf(key: Key): string[] {
+  if (!Array.isArray(key)) throw new TypeError(`a key is an array of segments, as in ["user", "alex"], not ${typeof key}`);
+  for (const segment of key as unknown[]) {
+    if (typeof segment !== "string") throw new TypeError(`a segment of a key is a string, not ${typeof segment}`);
+  }
+  return key;
+}
+
 /** Encodes a check. With `mayRetry` a check that charges or refunds gets an idempotency key. */
 export function checkRequest(key: Key, options: CheckOptions, mayRetry: boolean): CheckRequest {
   const { domain = "", cost, limits, charge, maxWaitMs = 0, factor, dryRun = false, levels = false } = options;
   const charges = cost !== 0 && !dryRun;
   return {
     domain,
-    key: key as string[],
+    key: segmentsOf(key),
     limitSpec: limits && limitSpec(limits, charge),
     cost,
     maxWait: duration(maxWaitMs),

@@ -1,6 +1,5 @@
 import type { Client, Metadata } from "@grpc/grpc-js";
 import type { CircuitBreaker, Outcome } from "./breaker.js";
-import { deadlineAfter } from "./duration.js";
 import { fromServiceError, WeirError } from "./errors.js";
 import {
   RateLimiterService,
@@ -42,6 +41,9 @@ interface Parts {
   coalescer: Coalescer | null;
   retries: number;
 }
+
+/** Timers and gRPC take no arbitrarily long times. */
+const MAX_DEADLINE_MS = 86_400_000;
 
 type Attempt<Response> = (request: Buffer, deadline: number, isRetry: boolean) => Promise<Response>;
 
@@ -100,6 +102,11 @@ export class Rpc {
     this.#leaseStream.end();
   }
 
+  /** Throws if the client is closed. */
+  verifyOpen(): void {
+    if (this.#isClosed) throw new WeirError("CANCELLED", "the client is closed");
+  }
+
   /** Takes no further calls; calls in flight continue. */
   stop(): void {
     this.#isClosed = true;
@@ -118,14 +125,15 @@ export class Rpc {
     { deadlineMs, isRepeatable, retries = this.#parts.retries }: CallOptions,
     attempt: Attempt<Response>,
   ): Promise<Response> {
-    if (this.#isClosed) throw new WeirError("CANCELLED", "the client is closed");
+    this.verifyOpen();
+    const deadline = deadlineAfter(deadlineMs);
     const bytes = encode(method, request);
     const { breaker } = this.#parts;
     const permit = breaker.admit();
     if (!permit) throw new WeirError("CIRCUIT_OPEN", "not sent: the last calls found the service down");
     let outcome: Outcome = "answer";
     try {
-      return await withRetries(isRepeatable ? retries : 0, deadlineAfter(deadlineMs), bytes, attempt);
+      return await withRetries(isRepeatable ? retries : 0, deadline, bytes, attempt);
     } catch (error) {
       outcome = outcomeOf(error);
       throw error;
@@ -157,6 +165,14 @@ export class Rpc {
     for (const [name, value] of Object.entries(headers ?? {})) metadata.set(name, value);
     return metadata;
   }
+}
+
+/** Returns the time of a deadline, by `Date.now`: at most a day from now. */
+export function deadlineAfter(ms: number): number {
+  const deadline = Date.now() + Math.min(ms, MAX_DEADLINE_MS);
+  // gRPC would throw where no caller can catch it.
+  if (Number.isNaN(deadline)) throw new WeirError("INVALID_ARGUMENT", `a deadline must be a number, not ${ms}`);
+  return deadline;
 }
 
 /** Retries after UNAVAILABLE: the connection was lost, or the server shuts down. */

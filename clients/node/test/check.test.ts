@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 import { WeirError, type Limit } from "weir-client";
 import { scratch } from "./support/process.js";
-import { BINARY, connect, startWeir } from "./support/weir.js";
+import { BINARY, connect, POLICY, startWeir } from "./support/weir.js";
 
 const DAY_MS = 86_400_000;
 
@@ -43,7 +43,10 @@ test("previews, dry runs and refunds", async (t) => {
 test("a request id is charged once", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   const key = ["user", "alex", "trade"];
-  for (let i = 0; i < 3; i++) assert.equal((await weir.check(key, { requestId: "mine" })).remaining, 2);
+  for (let i = 0; i < 3; i++) {
+    const { remaining, repeated } = await weir.check(key, { requestId: "mine" });
+    assert.deepEqual([remaining, repeated], [2, i > 0]);
+  }
   assert.equal((await weir.check(key)).remaining, 1, "the client's own ids differ");
 });
 
@@ -79,6 +82,20 @@ test("limits of the caller's own, of every algorithm", async (t) => {
   }
 });
 
+test("a key that is not an array of strings is an error", async (t) => {
+  const { address } = await startWeir(t, {}, `lease: true${POLICY}`);
+  const weir = await connect(t, address, { lease: true });
+  const letters = ["u", "s", "e", "r"];
+  for (let i = 0; i < 20; i++) await weir.check(letters);
+  // As JavaScript may call it.
+  for (const key of ["user", ["user", undefined], ["user", 7], null] as unknown as string[][]) {
+    const calls = [weir.check(key), weir.checkBatch([{ key }]), weir.checkAll([{ key }]), weir.reserve(key), weir.reset(key)];
+    for (const { status, ...result } of await Promise.allSettled([...calls, weir.guard(key)])) {
+      assert.ok(status === "rejected" && "reason" in result && result.reason instanceof TypeError, JSON.stringify([key, result]));
+    }
+  }
+});
+
 test("a reset removes the state of a key", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   await weir.check(["user", "alex", "trade"], { cost: 3 });
@@ -97,6 +114,14 @@ test("a batch decides each check by itself, and has errors in their place", asyn
   assert.deepEqual([first, refused, other].map((result) => result && "allowed" in result && result.allowed), [true, false, true]);
 });
 
+test("the largest batch with levels is answered", async (t) => {
+  const limit = (_: unknown, i: number) => `{ gcra: { burst: 99999, count: 1, period: 1h }, name: ${i + 10}${"x".repeat(230)} }`;
+  const limits = Array.from({ length: 16 }, limit).join(", ");
+  const weir = await connect(t, (await startWeir(t, {}, `schema: { all: { limits: [${limits}] } }`)).address);
+  const results = await weir.checkBatch(Array(1_000).fill({ key: ["all"], levels: true }));
+  for (const result of results) assert.equal("levels" in result && result.levels.length, 16);
+});
+
 test("checks together are all charged or none", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   const [alex, berta] = [["user", "alex", "trade"], ["user", "berta", "trade"]];
@@ -112,11 +137,12 @@ test("checks together are all charged or none", async (t) => {
 test("a decision names the ban that refused it", async (t) => {
   const { address } = await startWeir(t);
   const weir = await connect(t, address);
-  assert.equal((await weir.check(["user", "alex"])).override, null);
+  const before = await weir.check(["user", "alex"]);
+  assert.deepEqual([before.override, before.banReason], [null, null]);
   const options = ["--reason", "a test", "--addr", address, "--json"];
   const banned = execFileSync(BINARY, ["ban", "user/alex", ...options], { encoding: "utf8" });
-  const { allowed, override } = await weir.check(["user", "alex"]);
-  assert.equal(allowed, false);
+  const { allowed, override, banReason, never } = await weir.check(["user", "alex"]);
+  assert.deepEqual([allowed, banReason, never], [false, "a test", true]);
   assert.ok(override && banned.includes(override), banned);
 });
 

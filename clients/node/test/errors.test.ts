@@ -217,6 +217,31 @@ for (const deadlineMs of [2 ** 31, Infinity]) {
   });
 }
 
+test("a deadline that is not a number is an error, and the client goes on", async (t) => {
+  const { address } = await startWeir(t, {}, `lease: true${POLICY}`);
+  for (const options of [{}, { coalesce: true }, { lease: true }]) {
+    const client = await connect(t, address, { ...options, breaker: { failures: 1 }, logger: { warn() {}, error() {} } });
+    for (let i = 0; i < 10; i++) {
+      assert.equal((await failure(client.check(["user", "alex"], { deadlineMs: NaN }))).code, "INVALID_ARGUMENT");
+    }
+    assert.equal((await client.guard(["user", "alex"], { deadlineMs: NaN })).pass, true);
+    assert.equal((await failure(client.reserve(["user", "alex"], { deadlineMs: NaN }))).code, "INVALID_ARGUMENT");
+    assert.equal((await failure(client.ready(NaN))).code, "INVALID_ARGUMENT");
+    assert.equal(client.breakerState, "closed");
+    assert.equal((await client.check(["user", "alex"])).allowed, true);
+  }
+  const none = Number(process.env.WEIR_NOT_SET);
+  for (const options of [
+    { deadlineMs: none },
+    { retries: none },
+    { breaker: { failures: none } },
+    { breaker: { openMs: none } },
+    { coalesce: { maxInFlight: none } },
+  ]) {
+    assert.throws(() => new Client(address, options), RangeError);
+  }
+});
+
 test("a check of a batch that cannot be encoded has its error in its place", async (t) => {
   const { address, server } = await startWeir(t);
   const weir = await connect(t, address, { retries: 0 });
@@ -245,4 +270,5 @@ test("a closed client says so", async (t) => {
   const weir = await connect(t, (await startWeir(t)).address);
   weir.close();
   assert.equal((await failure(weir.check(["user", "alex"]))).code, "CANCELLED");
+  assert.equal((await failure(weir.ready())).code, "CANCELLED");
 });

@@ -93,6 +93,25 @@ test("a refusal says when the service would allow the check", () => {
   assert.deepEqual(machine.short(1, 26 * MS), { do: "refuse", retryAfterUs: 10 * MS });
 });
 
+test("a request without an answer is given up while units are held", () => {
+  const MS = 1_000;
+  const machine = new LeaseMachine();
+  const terms = { generation: "1", ttlUs: 250 * MS, holdOffUs: 10 * MS, scarce: 1 };
+  const grant = { units: 9, free: 99, isKept: true, isRecalled: false, refusedForUs: 0 };
+  for (const [nowUs, granted] of [[0, null], [MS, grant]] as const) {
+    const what = Array.from({ length: 100 }, () => machine.short(1, nowUs)).find((what) => what.do === "ask");
+    assert.ok(what?.do === "ask");
+    machine.answered({ ...what.send, isRefused: false, grant: granted, terms }, nowUs + MS);
+  }
+  const [sentUs, overUs] = [200 * MS, 450 * MS];
+  assert.ok(machine.tick(sentUs));
+  assert.ok(machine.balance.units > 0);
+  for (const [nowUs, isDue] of [[overUs - 1, false], [overUs, true]] as const) {
+    assert.equal(machine.isIdle(nowUs), false);
+    assert.equal(machine.tick(nowUs) !== null, isDue);
+  }
+});
+
 test("the machine does what the traces of all clients say", () => {
   let machine = new LeaseMachine();
   let events = 0;

@@ -8,7 +8,7 @@ import { Metadata, status } from "@grpc/grpc-js";
 import type { Client, Decision } from "weir-client";
 import { scratch } from "./support/process.js";
 import { startStandIn } from "./support/stand-in.js";
-import { connect, startReplicas, startWeir, streaming } from "./support/weir.js";
+import { BINARY, connect, startReplicas, startWeir, streaming } from "./support/weir.js";
 
 const LIMIT = 20_000;
 const KEY = ["api", "alex"];
@@ -59,6 +59,21 @@ async function left(client: Client): Promise<number> {
 async function waitForLeft(client: Client, units: number): Promise<void> {
   while ((await left(client)) !== units) await sleep(10);
 }
+
+test("a ban until the year 9999 refuses with a lease", async (t) => {
+  const { address } = await startWeir(t, {}, POLICY);
+  const client = await connect(t, address, { lease: true });
+  await spend(client, new Seen(), ({ sources }) => sources.lease > 100);
+  execFileSync(BINARY, ["ban", "--all-keys", "--reason", "a test", "--until", "9999-12-31T00:00:00Z", "--addr", address]);
+  while ((await client.check(KEY)).allowed) await sleep(1);
+  for (const key of [KEY, ["other"]]) {
+    for (let i = 0; i < 50; i++) {
+      const verdict = await client.guard(key);
+      assert.equal(verdict.pass || verdict.status, 429);
+      assert.ok(Number(verdict.headers["Retry-After"]) > 7_000 * 365 * 86_400);
+    }
+  }
+});
 
 test("two clients of two replicas lease a hot key, and are never over its limit", async (t) => {
   const { replicas, target } = await startReplicas(t, policy(LIMIT, "true"));

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from support import Service
+from support import Service, binary, eventually
 
 import weir
 from weir.limits import Gcra, Limit, TokenBucket
@@ -37,6 +38,18 @@ def test_the_options_of_a_check_reach_the_service(client: Any) -> None:
     first, again = (client.check(TRADE, request_id="one-and-the-same") for _ in range(2))
     assert (first.remaining, first.repeated) == (1, False)
     assert (again.remaining, again.repeated) == (1, True)
+
+
+def test_a_decision_names_the_ban_that_refused_it(service: Service, client: Any) -> None:
+    assert client.check(TRADE).ban_reason == ""
+    subprocess.run(
+        [binary(), "ban", "user/alex", "--reason", "credential stuffing", "--addr", service.address],
+        check=True,
+        capture_output=True,
+    )
+    refused = client.check(TRADE)
+    assert (refused.allowed, refused.ban_reason, refused.never) == (False, "credential stuffing", True)
+    assert refused.override
 
 
 def test_a_caller_brings_limits_of_its_own(client: Any) -> None:
@@ -92,11 +105,20 @@ def test_a_closed_client_says_so(service: Service) -> None:
 def test_sockets_and_several_addresses(
     serve: Callable[..., Service], connect: Callable[..., Any], tmp_path: Any
 ) -> None:
-    client = connect(serve(WEIR_GRPC__LISTEN=f"unix:{tmp_path}/weir.sock").address)
-    assert client.check(TRADE).remaining == 2
-    services = [serve(), serve()]
-    client = connect([service.address for service in services])
-    # Each has its own counts, and gets a share of the checks.
-    assert sum(bool(client.check(TRADE)) for _ in range(12)) == 6
+    socket = serve(WEIR_GRPC__LISTEN=f"unix:{tmp_path}/weir.sock").address
+    assert connect(socket).check(TRADE).remaining == 2
+    assert connect([socket]).check(TRADE).remaining == 1
+    addresses = [serve().address, serve().address]
+    assert connect([f"dns:///{addresses[0]}"]).check(TRADE, cost=0).remaining == 3
+    client = connect(addresses)
+    allowed: list[bool] = []
+
+    def both_have_decided() -> bool:
+        allowed.extend(bool(client.check(TRADE)) for _ in range(12))
+        return sum(allowed) == 6
+
+    # Each has its own counts, and gets a share of the checks once it is connected.
+    eventually(both_have_decided)
+    assert not connect(f"ipv4:{','.join(addresses)}").check(TRADE)
     with pytest.raises(ValueError, match="DNS name"):
         weir.Client(["one:1", "two:2"])

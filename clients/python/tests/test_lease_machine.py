@@ -81,6 +81,24 @@ def test_a_refusal_says_when_the_service_would_allow_the_check() -> None:
     assert machine.short(1, now + 13 * ms) == Refuse(10 * ms)
 
 
+def test_a_request_without_an_answer_is_given_up_while_units_are_held() -> None:
+    ms = 1_000
+    machine = LeaseMachine()
+    terms = Terms(generation=1, ttl=250 * ms, hold_off=10 * ms, scarce=1)
+    some = Grant(units=9, free=99, is_kept=True, is_recalled=False, refused_for=0)
+    for now, grant in ((0, None), (ms, some)):
+        asked = [machine.short(1, now) for _ in range(100)]
+        renewal = next(what for what in asked if isinstance(what, Renewal))
+        machine.answered(Answer(renewal.lease, renewal.sequence, grant=grant, terms=terms), now + ms)
+    sent = 200 * ms
+    assert machine.tick(sent)
+    assert machine.balance.units
+    assert not machine.is_idle(sent + 250 * ms - 1)
+    assert not machine.tick(sent + 250 * ms - 1)
+    assert not machine.is_idle(sent + 250 * ms)
+    assert machine.tick(sent + 250 * ms)
+
+
 def test_it_does_what_the_traces_say() -> None:
     machine, events = LeaseMachine(), 0
     for number, text in enumerate(TRACES.read_text().splitlines(), 1):

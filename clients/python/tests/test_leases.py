@@ -10,12 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from support import PATIENCE_SECONDS, Service, eventually
+from support import PATIENCE_SECONDS, Service, binary, eventually
 
 import weir
 from weir import Source
@@ -141,6 +142,17 @@ def test_a_refusal_by_a_lease_says_when_the_service_would_allow_it(
             by_lease += 1
 
 
+def test_a_ban_until_the_year_9999_refuses_with_a_lease(leasing: Service, connect: Callable[..., Any]) -> None:
+    client = connect(leasing.address, lease=True)
+    Seen().spend(client, leased(100))
+    ban = ("--all-keys", "--reason", "a test", "--until", "9999-12-31T00:00:00Z", "--addr", leasing.address)
+    subprocess.run([binary(), "ban", *ban], check=True, capture_output=True)
+    eventually(lambda: not client.check(KEY))
+    verdicts = [client.guard(key) for key in (KEY, ["other"]) for _ in range(50)]
+    assert {verdict.status for verdict in verdicts} == {429}
+    assert min(verdict.retry_after_seconds for verdict in verdicts) > 7_000 * 365 * 86_400
+
+
 def test_what_is_held_is_spent_while_the_service_is_down(leasing: Service, connect: Callable[..., Any]) -> None:
     client = connect(leasing.address, lease=True, deadline=0.3, breaker=weir.Breaker(failures=10**9))
     seen = Seen().spend(client, leased(100), deadline=20)
@@ -221,6 +233,20 @@ def test_only_keys_that_the_policy_leases_are_leased(leasing: Service, connect: 
         client.check(KEY, domain="unknown")
     with pytest.raises(TypeError):
         client.check("api")
+
+
+@pytest.mark.parametrize("cost", [1.5, Decimal(2), "1"], ids=repr)
+def test_a_cost_of_a_wrong_type_is_an_error_and_the_lease_goes_on(
+    leasing: Service, connect: Callable[..., Any], cost: Any
+) -> None:
+    client, other = connect(leasing.address, lease=True), connect(leasing.address)
+    seen = Seen().spend(client, leased(100))
+    for _ in range(20):
+        with pytest.raises(TypeError):
+            client.check(KEY, cost=cost)
+    seen.spend(client, leased(300))
+    client.close()
+    assert left(other) == LIMIT - seen.allowed
 
 
 def test_by_one_call_only(leasing: Service, connect: Callable[..., Any]) -> None:
@@ -378,6 +404,23 @@ def test_a_forked_child_makes_ordinary_checks(leasing: Service) -> None:
             os._exit(0 if {held.check("", KEY, 1) for _ in range(100)} == {None} and not held._entries else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(held._entries) == entries
+        assert client.check(KEY).source is Source.LEASE
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_closes_an_inherited_client(leasing: Service) -> None:
+    with weir.Client(leasing.address, deadline=20, lease=True) as client:
+        Seen().spend(client, leased(100))
+        child = os.fork()
+        if child == 0:
+            client.close()
+            os._exit(0)
+        try:
+            eventually(lambda: os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            status = os.waitpid(child, 0)[1]
+        assert os.waitstatus_to_exitcode(status) == 0
         assert client.check(KEY).source is Source.LEASE
 
 

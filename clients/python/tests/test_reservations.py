@@ -115,12 +115,15 @@ def test_a_slot_is_given_back(client: Any) -> None:
 
 
 def test_a_slot_is_extended_while_work_runs(client: Any) -> None:
-    with client.slot(EXPORTS, ttl=timedelta(seconds=3)) as slot:
-        ends_at = time.monotonic() + 4
-        while time.monotonic() < ends_at:
-            assert not slot.lost
-            assert client.check(EXPORTS, cost=0).remaining == 0
-    assert client.check(EXPORTS, cost=0).remaining == 1
+    exports = client.slot(EXPORTS, ttl=timedelta(seconds=3))
+    # A slot may be entered again.
+    for _ in range(2):
+        with exports as slot:
+            ends_at = time.monotonic() + 4
+            while time.monotonic() < ends_at:
+                assert not slot.lost
+                assert client.check(EXPORTS, cost=0).remaining == 0
+        assert client.check(EXPORTS, cost=0).remaining == 1
 
 
 def test_a_slot_outlives_an_extension_that_hangs(service: Service, client: Any) -> None:

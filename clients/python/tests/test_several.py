@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,13 @@ def test_a_batch_decides_each_check_by_itself(client: Any) -> None:
     assert isinstance(invalid, weir.InvalidRequest)
     assert third.binding.name == "trades"
     assert isinstance(unknown, weir.NotFound)
+
+
+def test_the_largest_batch_with_levels_is_answered(serve: Callable[..., Service], connect: Callable[..., Any]) -> None:
+    limits = [f"{{ gcra: {{ burst: 99999, count: 1, period: 1h }}, name: {i + 10}{'x' * 230} }}" for i in range(16)]
+    client = connect(serve(policy=f"schema: {{ all: {{ limits: [{', '.join(limits)}] }} }}").address)
+    decisions = client.check_batch([Check(["all"], levels=True)] * 1_000)
+    assert {len(decision.levels) for decision in decisions} == {16}
 
 
 def test_a_check_that_cannot_be_sent_fails_alone(client: Any) -> None:

@@ -173,6 +173,15 @@ func (s *Server) Enforce(t testing.TB, policy string) {
 	}
 }
 
+// Ban refuses all requests until the year 9999: for longer than a time.Duration can be.
+func (s *Server) Ban(t testing.TB) {
+	t.Helper()
+	output, err := exec.Command(Binary(), "ban", "--all-keys", "--reason", "a test", "--until", "9999-12-31T00:00:00Z", "--addr", s.Grpc).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+}
+
 // Kill kills the process (SIGKILL).
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 

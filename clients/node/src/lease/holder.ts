@@ -181,8 +181,9 @@ export class Holder {
   }
 
   isIdle(nowUs: number): boolean {
-    if (this.#balance.units > 0 || this.#isPending(nowUs) || nowUs < this.#unsettledUntilUs) return false;
     this.#count(0, nowUs);
+    // First, since it gives up a request that was not answered. The next tick settles its units.
+    if (this.#isPending(nowUs) || this.#balance.units > 0 || nowUs < this.#unsettledUntilUs) return false;
     return this.#demand() === 0;
   }
 

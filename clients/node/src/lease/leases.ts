@@ -42,7 +42,8 @@ export class Leases {
   /** Returns the decision if the lease has one, else a function that has the service decide. */
   check(key: Key, options: CheckOptions): Decision | Ask {
     const { cost = 1 } = options;
-    const entry = mayBeLeased(options, cost) ? this.#entry(options.domain ?? "", key) : null;
+    // The ordinary check rejects a key that is not an array.
+    const entry = mayBeLeased(options, cost) && Array.isArray(key) ? this.#entry(options.domain ?? "", key) : null;
     if (!entry) return this.ordinary;
     const { machine } = entry;
     const nowUs = monotonicUs();

@@ -54,7 +54,7 @@ class ClientBase:
         if token is not None and token_file is not None:
             raise ValueError("a token or a token_file, not both")
         self._target = uri(target)
-        self._options = options(target, tls)
+        self._options = options(self._target, tls)
         self._tls = tls.credentials() if tls else None
         self._token = TokenFile(token_file) if token_file is not None else Token(token)
         self._deadline_seconds = deadline_seconds(deadline)

@@ -59,14 +59,16 @@ def uri(target: Target) -> str:
     return f"ipv{version}:{','.join(target)}"
 
 
-def options(target: Target, tls: TLS | None) -> Options:
-    """Returns the channel options."""
+def options(uri: str, tls: TLS | None) -> Options:
+    """Returns the channel options for a target in gRPC's syntax."""
     chosen: Options = [
         # Balance over every replica behind a DNS name.
         ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
         # Only the client retries, since it knows which calls are idempotent. gRPC's transparent retries, of calls that
         # no server has processed, stay on.
         ("grpc.service_config_disable_resolution", 1),
+        # Larger than any answer: a batch of 1,000 checks with 16 levels of the longest names.
+        ("grpc.max_receive_message_length", 32 << 20),
         # Detect a dead connection without a call, and keep idle connections.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 5_000),
@@ -83,10 +85,11 @@ def options(target: Target, tls: TLS | None) -> Options:
     name = tls.server_name if tls else None
     if name:
         chosen.append(("grpc.ssl_target_name_override", name))
-    elif not isinstance(target, str):
-        # gRPC's default is the whole list, which is not a host.
-        chosen.append(("grpc.default_authority", target[0]))
-    elif target.startswith("unix:"):
+    elif uri.startswith("unix:"):
         # gRPC's default is the path, which is not a host.
         chosen.append(("grpc.default_authority", "localhost"))
+    elif "," in uri:
+        # gRPC's default is the whole list, which is not a host.
+        first = uri.split(",", maxsplit=1)[0]
+        chosen.append(("grpc.default_authority", first.removeprefix("ipv4:").removeprefix("ipv6:")))
     return chosen

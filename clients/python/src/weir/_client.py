@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -58,6 +59,7 @@ class Client(ClientBase):
             self._channel = grpc.insecure_channel(self._target, self._options)
         self._batches = Batches(partial(self._send_once, _methods.CHECK_BATCH)) if self._coalesce else None
         self._leases: ThreadLeases = ThreadLeases(self._channel, self._token, self.breaker)
+        self._pid = os.getpid()
 
     def check(
         self,
@@ -276,13 +278,15 @@ class Client(ClientBase):
     def close(self) -> None:
         """Returns leased units to the service, at most until the deadline, and closes all connections.
 
-        Calls fail afterwards.
+        Calls fail afterwards. In a forked child, the connections stay open until the process ends.
         """
         self._closed = True
         self._leases.return_units(self._deadline_seconds)
         if self._batches:
             self._batches.close()
-        self._channel.close()
+        # A forked child would wait for ever for calls of its parent, whose threads do not run in it.
+        if self._pid == os.getpid():
+            self._channel.close()
 
     def __enter__(self) -> Client:
         return self

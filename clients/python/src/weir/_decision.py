@@ -106,6 +106,8 @@ class Decision:
         next_after: if nothing is left, the time after which a unit is left.
         repeated: whether this is the answer to an earlier request with the same `request_id`. This one charged nothing.
         override: the id of the operator's override that applies, or of the ban that refused the check; else empty.
+        ban_reason: the operator's reason for the ban that refused the check; else empty. A ban without an end is
+            `never`.
         levels: all limits on the path, root first; empty unless requested.
         binding: the limit that decided; None if nothing is limited, or unless levels are requested.
         source: who decided.
@@ -124,6 +126,7 @@ class Decision:
     next_after: timedelta | None = None
     repeated: bool = False
     override: str = ""
+    ban_reason: str = ""
     levels: tuple[Level, ...] = ()
     binding: Level | None = None
     source: Source = Source.SERVICE
@@ -155,6 +158,7 @@ class Decision:
             next_after=answer.next_after.ToTimedelta() if answer.HasField("next_after") else None,
             repeated=answer.repeated_request,
             override=answer.override,
+            ban_reason=answer.ban_reason,
             levels=levels,
             binding=levels[answer.binding] if levels and answer.HasField("binding") else None,
         )

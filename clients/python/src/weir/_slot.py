@@ -62,14 +62,14 @@ class Slot(_Held[Reservation]):
     def __init__(self, reserve: Callable[[], Reservation], ttl: Time | None) -> None:
         self._reserve = reserve
         self._ttl = ttl
-        self._done = Event()
 
     def __enter__(self) -> Slot:
+        self._lost, self._done = False, Event()
         sent_at = time.monotonic()
         self._reservation = self._reserve()
         if self._reservation.is_held:
             pause = self._held_from(sent_at)
-            Thread(target=self._extend, args=(pause,), daemon=True, name="weir-slot").start()
+            Thread(target=self._extend, args=(pause, self._done), daemon=True, name="weir-slot").start()
         return self
 
     def __exit__(
@@ -80,16 +80,16 @@ class Slot(_Held[Reservation]):
         # charged.
         self._reservation.__exit__(None, None, None)
 
-    def _extend(self, pause: float) -> None:
+    def _extend(self, pause: float, done: Event) -> None:
         retry = pause / 2
-        while not self._done.wait(pause):
+        while not done.wait(pause):
             sent_at = time.monotonic()
             try:
                 self._reservation.extend(self._ttl, deadline=retry)
                 pause = self._held_from(sent_at)
                 retry = pause / 2
             except WeirError as failure:
-                if self._done.is_set() or self._not_extended(failure):
+                if done.is_set() or self._not_extended(failure):
                     return
                 pause = retry
 
@@ -103,6 +103,7 @@ class AsyncSlot(_Held[AsyncReservation]):
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> AsyncSlot:
+        self._lost = False
         sent_at = time.monotonic()
         self._reservation = await self._reserve()
         if self._reservation.is_held:

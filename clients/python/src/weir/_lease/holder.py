@@ -214,9 +214,10 @@ class Holder:
 
     def is_idle(self, now: int) -> bool:
         """Returns whether the lease may be dropped."""
-        if self._balance.units or self._is_pending(now) or now < self._unsettled_until:
-            return False
         self._count(0, now)
+        # First, since it gives up a request that was not answered. The next tick settles its units.
+        if self._is_pending(now) or self._balance.units or now < self._unsettled_until:
+            return False
         return not self._demand()
 
     def _is_pending(self, now: int) -> bool:

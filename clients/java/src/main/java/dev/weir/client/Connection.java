@@ -22,6 +22,9 @@ final class Connection implements AutoCloseable {
     /** gRPC's default backoff grows to two minutes: after an outage nothing would be limited for that long. */
     private static final Duration RECONNECT = Duration.ofSeconds(1);
 
+    /** Larger than any answer: a batch of 1,000 checks with 16 levels of the longest names. */
+    private static final int MAX_ANSWER_BYTES = 32 << 20;
+
     private final ManagedChannel channel;
     private final Channel calls;
     private final Optional<TokenSource> token;
@@ -38,6 +41,7 @@ final class Connection implements AutoCloseable {
                 // A retry policy in DNS records could charge twice. gRPC's transparent retries, of calls that no server has
                 // processed, stay on.
                 .disableServiceConfigLookUp()
+                .maxInboundMessageSize(MAX_ANSWER_BYTES)
                 // Detect a dead connection without a call, and keep idle connections.
                 .keepAliveTime(30, TimeUnit.SECONDS)
                 .keepAliveTimeout(5, TimeUnit.SECONDS)

@@ -17,13 +17,16 @@ import java.util.Optional;
  * @param waitFor how much later an allowed request must start (traffic shaping); above 0 only with
  *     {@link Check#withMaxWait(Duration)}
  * @param never whether the check is refused and no wait helps: the cost is above what a limit can ever allow
- * @param degraded whether it was decided without the shared store, by the service or by {@link OnFailure}
+ * @param degraded whether the service decided without its shared store
  * @param leased whether a replica or the client decided with units that it leases, without a call of the shared store
+ * @param repeated whether this is the answer to an earlier request with the same {@linkplain Check#withRequestId request id}.
+ *     This one charged nothing
  * @param nextAfter if nothing is left, the shortest time after which a unit is left
  * @param binding the limit that decided; only {@linkplain Check#withLevels() with levels}
  * @param levels all limits on the path, root first; only {@linkplain Check#withLevels() with levels}
  * @param override the id of the operator's override that applies, or of the ban that refused the check, if any
- * @param banReason the operator's reason for the ban that refused the check, if any
+ * @param banReason the operator's reason for the ban that refused the check, if any. A ban without an end is
+ *     {@code never}
  * @param source who decided
  * @param error of a {@link Source#FALLBACK} the reason why the service did not decide
  */
@@ -37,6 +40,7 @@ public record Decision(
         boolean never,
         boolean degraded,
         boolean leased,
+        boolean repeated,
         Optional<Duration> nextAfter,
         Optional<Level> binding,
         List<Level> levels,
@@ -69,8 +73,9 @@ public record Decision(
                 Duration.ZERO,
                 Duration.ZERO,
                 false,
-                source == Source.FALLBACK,
+                false,
                 source == Source.LEASE,
+                false,
                 Optional.empty(),
                 Optional.empty(),
                 List.of(),

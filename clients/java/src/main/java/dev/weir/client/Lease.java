@@ -23,7 +23,7 @@ final class Lease {
     private static final int HOLDER_BYTES = 16;
     private static final long TIMEOUT_US_MAX = 100_000;
     /** Bounds numbers from the service, so that a sum of a few does not overflow. */
-    private static final long UNITS_MAX = 1L << 60;
+    private static final long NUMBER_MAX = 1L << 60;
 
     final LeaseKey key;
     final LeaseMachine machine = new LeaseMachine();
@@ -118,10 +118,10 @@ final class Lease {
 
     /** An unsigned 64-bit number of 2^63 or more is negative here. */
     private static long units(long number) {
-        return number < 0 ? UNITS_MAX : Math.min(number, UNITS_MAX);
+        return number < 0 ? NUMBER_MAX : Math.min(number, NUMBER_MAX);
     }
 
     private static long us(Duration duration) {
-        return TimeUnit.NANOSECONDS.toMicros(Wire.duration(duration).toNanos());
+        return Math.min(TimeUnit.SECONDS.toMicros(duration.getSeconds()), NUMBER_MAX) + duration.getNanos() / 1_000;
     }
 }

@@ -14,6 +14,7 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
@@ -49,6 +50,8 @@ final class LeaseStream {
         final CompletableFuture<Optional<LeaseResponse>> answer = new CompletableFuture<>();
         /** The error of the first attempt, if it is retried; otherwise null. */
         WeirException failed;
+        /** Ends a stream that does not answer in time. Null before the request is sent. */
+        Future<?> timeout;
 
         Call(LeaseRequest request, Deadline deadline) {
             this.request = request;
@@ -89,7 +92,8 @@ final class LeaseStream {
             var used = live;
             used.sent.add(call);
             used.requests.onNext(call.request);
-            timer.schedule(() -> expire(used, call), call.deadline.timeRemaining(TimeUnit.NANOSECONDS), TimeUnit.NANOSECONDS);
+            call.timeout = timer.schedule(
+                    () -> expire(used, call), call.deadline.timeRemaining(TimeUnit.NANOSECONDS), TimeUnit.NANOSECONDS);
         }
     }
 
@@ -105,6 +109,7 @@ final class LeaseStream {
             return;
         }
         var call = used.sent.remove();
+        call.timeout.cancel(false);
         if (response.getDecision().hasError()) {
             var error = response.getDecision().getError();
             var field = error.getField().startsWith("check.") ? error.getField().substring("check.".length()) : error.getField();
@@ -124,6 +129,7 @@ final class LeaseStream {
             rejectedUntilNs = System.nanoTime() + PAUSE.toNanos();
         }
         for (var call : used.sent) {
+            call.timeout.cancel(false);
             if (isRejected) {
                 call.answer.complete(Optional.empty());
             } else if (call.failed != null && !call.deadline.isExpired()) {

@@ -6,6 +6,7 @@ import dev.weir.client.LeaseMessages.Refuse;
 import dev.weir.client.LeaseMessages.Request;
 import io.grpc.Deadline;
 import java.time.Duration;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -107,7 +108,7 @@ final class Leases {
         var outcome = lease.machine.onShortage(cost, now);
         if (outcome instanceof Refuse refuse) {
             var retryAfter = lease.retryAfter(cost, refuse.retryAfter(), now);
-            return new Decided(Decision.heldOff(Duration.ofNanos(TimeUnit.MICROSECONDS.toNanos(retryAfter))));
+            return new Decided(Decision.heldOff(Duration.of(retryAfter, ChronoUnit.MICROS)));
         }
         return outcome instanceof AskService asks
                 ? new Asks(lease, asks.request(), now)

@@ -4,6 +4,7 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
@@ -30,6 +31,8 @@ public final class Slot implements AutoCloseable {
     /** False if there is no slot to extend, or the service decided without its shared store. */
     private final boolean isExtended;
     private volatile boolean closed;
+    /** The next extension. Null if there is none. */
+    private volatile Future<?> extension;
     private volatile long expiresAtNs;
 
     /** The reservation was requested at {@code askedNs}: the ttl starts after this moment. */
@@ -58,8 +61,17 @@ public final class Slot implements AutoCloseable {
     }
 
     private void extendAfter(long delayNs, long pauseNs) {
-        if (!closed) {
-            timer.schedule(() -> extend(pauseNs), Math.min(delayNs, leftNs()), TimeUnit.NANOSECONDS);
+        extension = timer.schedule(() -> extend(pauseNs), Math.min(delayNs, leftNs()), TimeUnit.NANOSECONDS);
+        if (closed) {
+            cancelExtension();
+        }
+    }
+
+    /** Otherwise the timer would keep the slot for a third of its time. */
+    private void cancelExtension() {
+        var next = extension;
+        if (next != null) {
+            next.cancel(false);
         }
     }
 
@@ -122,6 +134,7 @@ public final class Slot implements AutoCloseable {
             return;
         }
         closed = true;
+        cancelExtension();
         if (reservation.holds() && isHeld()) {
             settler.finish(settler.commit(reservation.hold(), OptionalLong.empty()));
         }

@@ -33,7 +33,7 @@ import weir.v1.Weir.ResetRequest;
  */
 public final class WeirClient implements AutoCloseable {
     private final Duration deadline;
-    private final ScheduledThreadPoolExecutor timer = timer();
+    final ScheduledThreadPoolExecutor timer = timer();
     private final Connection connection;
     private final CircuitBreaker breaker;
     private final Caller caller;
@@ -70,7 +70,7 @@ public final class WeirClient implements AutoCloseable {
 
     private static ScheduledThreadPoolExecutor timer() {
         // Tasks that are scheduled after close are dropped.
-        return new ScheduledThreadPoolExecutor(
+        var timer = new ScheduledThreadPoolExecutor(
                 1,
                 task -> {
                     var thread = new Thread(task, "weir-client-timer");
@@ -78,6 +78,8 @@ public final class WeirClient implements AutoCloseable {
                     return thread;
                 },
                 new ThreadPoolExecutor.DiscardPolicy());
+        timer.setRemoveOnCancelPolicy(true);
+        return timer;
     }
 
     /**

@@ -61,6 +61,7 @@ final class Wire {
                 response.getNever(),
                 response.getDegraded(),
                 response.getLeased(),
+                response.getRepeatedRequest(),
                 duration(response.hasNextAfter(), response.getNextAfter()),
                 binding,
                 levels,

@@ -7,10 +7,13 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.weir.client.WeirException.Kind;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -49,6 +52,18 @@ class BatchTest {
         assertTrue(results.get(3).orElseThrow().allowed());
         assertFalse(results.get(4).orElseThrow().allowed());
         assertEquals(List.of(), weir.checkBatchAsync(List.of()).get());
+    }
+
+    @Test
+    void theLargestBatchWithLevelsIsAnswered(@TempDir Path other) throws Exception {
+        var limit = "{ gcra: { burst: 99999, count: 1, period: 1h }, name: %02d" + "x".repeat(230) + " }";
+        var limits = IntStream.range(0, 16).mapToObj(limit::formatted).collect(Collectors.joining(", "));
+        Files.writeString(other.resolve("limits.yaml"), "schema: { all: { limits: [" + limits + "] } }");
+        try (var large = Weir.start(other); var client = large.client().build()) {
+            for (var result : client.checkBatch(Collections.nCopies(1000, Check.of("all").withLevels()))) {
+                assertEquals(16, result.orElseThrow().levels().size());
+            }
+        }
     }
 
     @Test

@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
@@ -86,7 +87,22 @@ class CheckTest {
     @Test
     void repeatsChargeOnceUnderOneRequestId() {
         var check = Check.of("user", "emil").withRequestId("5f0c1a5e-31d2-4f4e-a3b0-7d1b3c6b2d10");
-        assertEquals(weir.check(check).remaining(), weir.check(check).remaining());
+        var first = weir.check(check);
+        var second = weir.check(check);
+        assertEquals(first.remaining(), second.remaining());
+        assertFalse(first.repeated());
+        assertTrue(second.repeated());
+    }
+
+    @Test
+    void aDecisionNamesTheBanThatRefusedIt() throws Exception {
+        var check = Check.of("user", "gustav");
+        assertEquals(Optional.empty(), weir.check(check).banReason());
+        Weir.run("ban", "user/gustav", "--reason", "credential stuffing", "--addr", server.address());
+        var refused = weir.check(check);
+        assertEquals(Optional.of("credential stuffing"), refused.banReason());
+        assertTrue(refused.never());
+        assertTrue(refused.override().isPresent());
     }
 
     @Test

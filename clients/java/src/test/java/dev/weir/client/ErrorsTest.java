@@ -182,6 +182,7 @@ class ErrorsTest {
             var allowed = client.check(alex);
             assertTrue(allowed.allowed());
             assertEquals(Source.FALLBACK, allowed.source());
+            assertFalse(allowed.degraded());
             assertEquals(Kind.UNAVAILABLE, allowed.error().orElseThrow().kind());
             assertFalse(client.check(alex.withOnFailure(OnFailure.DENY)).allowed());
             error(Kind.UNAVAILABLE, () -> client.check(alex.withOnFailure(OnFailure.ERROR)));

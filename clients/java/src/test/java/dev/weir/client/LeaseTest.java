@@ -74,6 +74,24 @@ class LeaseTest {
     }
 
     @Test
+    void aBanUntilTheYear9999RefusesWithALease() throws Exception {
+        try (var server = Weir.start(directory); var weir = server.client().lease().build()) {
+            leasing(weir, HOT);
+            Weir.run("ban", "--all-keys", "--reason", "a test", "--until", "9999-12-31T00:00:00Z", "--addr", server.address());
+            var centuries = Duration.ofDays(365 * 7_000L);
+            var guard = Guard.failingOpen(weir);
+            for (var key : List.of(HOT, Check.of("user", "alex"), Check.of("hot", "berta"))) {
+                Wait.until(LONG, () -> !weir.check(key).allowed());
+                for (var i = 0; i < 50; i++) {
+                    var verdict = guard.judge(key);
+                    assertEquals(429, verdict.status());
+                    assertTrue(Long.parseLong(verdict.headers().get("Retry-After")) > centuries.toSeconds());
+                }
+            }
+        }
+    }
+
+    @Test
     void aPolicyEndsLeases() {
         try (var server = Weir.start(directory); var weir = server.client().lease().build()) {
             leasing(weir, HOT);
@@ -175,6 +193,21 @@ class LeaseTest {
             for (var i = 0; i < 100; i++) {
                 assertEquals(Source.SERVICE, weir.check(HOT).source());
             }
+        }
+    }
+
+    @Test
+    void anAnsweredRequestLeavesNoTimeout() {
+        try (var server = Weir.start(directory);
+                var weir = server.client().lease().deadline(Duration.ofMinutes(10)).build()) {
+            leasing(weir, FEW);
+            Wait.until(LONG, () -> !weir.check(FEW).allowed());
+            // After each hold-off a check is decided by a request of the lease.
+            for (var asked = 0; asked < 50; ) {
+                asked += weir.check(FEW).source() == Source.SERVICE ? 1 : 0;
+            }
+            // The tick of leases, the reconnection and a request that is in flight.
+            Wait.until(LONG, () -> weir.timer.getQueue().size() <= 3);
         }
     }
 

@@ -38,6 +38,7 @@ class OutageTest {
                     while (!over.get()) {
                         var decision = weir.check(CHECK);
                         assertTrue(decision.allowed() && !decision.degraded(), decision::toString);
+                        assertEquals(Source.SERVICE, decision.source());
                         allowed.incrementAndGet();
                     }
                 }, task -> new Thread(task).start()));

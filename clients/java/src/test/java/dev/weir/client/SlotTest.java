@@ -55,6 +55,17 @@ class SlotTest {
     }
 
     @Test
+    void aReleasedSlotIsNotExtendedAnyMore() {
+        for (var i = 0; i < 20; i++) {
+            try (var slot = weir.slot(Check.of("exports", "gustav"))) {
+                assertTrue(slot.isHeld());
+            }
+        }
+        // The reconnection, and slots of other tests.
+        assertTrue(weir.timer.getQueue().size() < 10, weir.timer.getQueue()::toString);
+    }
+
+    @Test
     void aServerCallThatIsCancelledGivesItsSlotBack() {
         var exports = Check.of("exports", "frida");
         var serverCall = Context.current().withCancellation();
