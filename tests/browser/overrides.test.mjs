@@ -53,6 +53,21 @@ test("a ban is set with its reason, which the key's page shows", async () => {
   await context.close();
 });
 
+test("the form has the key whose page leads to it, whatever was typed before", async () => {
+  const { page, context, wrong } = await open(chromium, service, { place: "#/overrides?key=user/ann" });
+  await page.fill("#override-key", "user/bob");
+  await view(page, "keys");
+  await shows(page, "#verdict", /^A cost of 1 is allowed/);
+  await page.click("#override-this");
+  await until("the view", () => page.locator("#override-form").isVisible());
+  assert.equal(await page.inputValue("#override-key"), "user/ann");
+  await page.fill("#override-key", "user/bob");
+  await new Promise((later) => setTimeout(later, 2500));
+  assert.equal(await page.inputValue("#override-key"), "user/bob", "a poll changes nothing");
+  assert.deepEqual(wrong, []);
+  await context.close();
+});
+
 test("what the service refuses is told", async () => {
   const { page, context } = await open(chromium, service, { place: "#/overrides?key=user/bob" });
   await page.selectOption("#override-change", "limits");

@@ -12,7 +12,7 @@ import {
 } from "./health.js";
 import { forgetHistory, keep, quantile, showStoreCharts } from "./history.js";
 import { showKeys } from "./keys.js";
-import { showOverrides } from "./overrides.js";
+import { proposeKey, showOverrides } from "./overrides.js";
 import { $, ask, calmly, may, page } from "./page.js";
 import { showQuotas } from "./quotas.js";
 import { correct, go, route, showView } from "./route.js";
@@ -230,6 +230,7 @@ function showFigures(now, seen) {
 async function onRoute() {
   const { domain, filter, search } = route();
   showView();
+  proposeKey();
   if ((domain ?? page.domain) !== page.domain) {
     page.domain = domain;
     forgetHistory();
@@ -265,6 +266,7 @@ $("skip").onclick = (event) => {
   $("main").focus();
 };
 showView();
+proposeKey();
 beginTree(failed);
 beginUsage(failed);
 begin();

@@ -11,11 +11,15 @@ const MOST_SHOWN = 200;
 let proposed = null;
 let shown = "";
 
-/** Shows the overrides of the domain, and the last changes. */
-export async function showOverrides() {
+/** Fills in the key of the URL, once: what is typed over it stays. */
+export function proposeKey() {
   const { key } = route();
   if (key !== proposed) $("override-key").value = key ?? "";
   proposed = key;
+}
+
+/** Shows the overrides of the domain, and the last changes. */
+export async function showOverrides() {
   if (!may("admin")) return;
   const answers = await Promise.all([
     ask("v1/admin/list_overrides", { domain: page.domain ?? "", pageSize: MOST_SHOWN }),
@@ -130,5 +134,9 @@ $("override-form").onsubmit = (event) => {
   event.preventDefault();
   set(event.submitter?.id === "override-try");
 };
-$("override-this").onclick = () => go({ view: "overrides" });
+$("override-this").onclick = () => {
+  proposed = null;
+  proposeKey();
+  go({ view: "overrides" });
+};
 showValue();
