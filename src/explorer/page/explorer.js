@@ -12,7 +12,7 @@ import {
 } from "./health.js";
 import { forgetHistory, keep, quantile, showStoreCharts } from "./history.js";
 import { showKeys } from "./keys.js";
-import { proposeKey, showOverrides } from "./overrides.js";
+import { forgetOverride, proposeKey, showOverrides } from "./overrides.js";
 import { $, ask, calmly, may, page } from "./page.js";
 import { showQuotas } from "./quotas.js";
 import { correct, go, route, showView } from "./route.js";
@@ -114,10 +114,18 @@ async function loadPolicy() {
     if (error.status !== 404 || page.domain === null) return failed(error);
     // The domain is not defined, or not any more: the first is shown.
     page.domain = null;
+    forgetDomain();
     await loadTree().catch(failed);
   }
   if (route().domain !== page.domain) correct({ domain: page.domain });
   await poll();
+}
+
+/** Another domain is shown: the page has nothing of the last one. */
+function forgetDomain() {
+  forgetHistory();
+  forgetEpisode();
+  forgetOverride();
 }
 
 async function changeDomain() {
@@ -233,8 +241,7 @@ async function onRoute() {
   proposeKey();
   if ((domain ?? page.domain) !== page.domain) {
     page.domain = domain;
-    forgetHistory();
-    forgetEpisode();
+    forgetDomain();
     if (page.version !== null) await loadPolicy();
   } else if (page.version !== null && (filter ?? "") !== $("filter").value) {
     $("filter").value = filter ?? "";

@@ -11,11 +11,18 @@ const MOST_SHOWN = 200;
 let proposed = null;
 let shown = "";
 
-/** Fills in the key of the URL, once: what is typed over it stays. */
+/** Fills in the key of the URL, once: what is typed over it stays, also in another domain. */
 export function proposeKey() {
   const { key } = route();
-  if (key !== proposed) $("override-key").value = key ?? "";
+  if (key !== null && key !== proposed) $("override-key").value = key;
   proposed = key;
+}
+
+/** Another domain is shown: what was said of the last one, and that all of its keys are meant, does not hold. */
+export function forgetOverride() {
+  $("override-all").checked = false;
+  say("override-done", "");
+  $("override-effects").replaceChildren();
 }
 
 /** Shows the overrides of the domain, and the last changes. */
@@ -86,9 +93,12 @@ async function endOne({ domain, key }) {
   }
 }
 
-/** The contents of the form. */
+/** The contents of the form. Throws an error that says what is missing. */
 function wanted() {
-  const typed = $("override-key").value;
+  const [typed, isAll] = [$("override-key").value, $("override-all").checked];
+  // A field that was left empty by mistake must not concern every client.
+  if (!typed && !isAll) throw new Error("Type a key, or check “all keys of the domain”.");
+  if (typed && isAll) throw new Error("Either a key or “all keys of the domain”, not both.");
   const [kind, value] = [$("override-change").value, $("override-value").value];
   const changes = {
     times: { factor: 1 / Number(value) },
