@@ -13,14 +13,14 @@ import {
 import { forgetHistory, keep, quantile, showStoreCharts } from "./history.js";
 import { showKeys } from "./keys.js";
 import { forgetOverride, proposeKey, showOverrides } from "./overrides.js";
-import { $, ask, calmly, may, page } from "./page.js";
+import { $, ask, calmly, may, page, problemOf } from "./page.js";
 import { showQuotas } from "./quotas.js";
 import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
 import "./traffic.js";
 import { inspect, inspectRoute } from "./state.js";
-import { beginTree, loadTree, showRates } from "./tree.js";
-import { beginUsage, showReplicas } from "./usage.js";
+import { filterTree, loadTree, showRates } from "./tree.js";
+import { showReplicas } from "./usage.js";
 
 const POLL_MS = 2000;
 /** One of this many polls is made while the page is not visible, so that its charts continue. */
@@ -43,7 +43,6 @@ const PARTS = [
 
 let timer = 0;
 let ticks = 0;
-let polling = false;
 /** The last poll: counters, and when. */
 let before = null;
 
@@ -69,7 +68,7 @@ async function begin() {
   showView();
   if (may("metrics")) await loadPolicy();
   else withoutPolicy();
-  await inspectRoute().catch(failed);
+  await inspectRoute();
   // Another call of `begin` may have come in between.
   clearInterval(timer);
   timer = setInterval(poll, POLL_MS);
@@ -134,25 +133,49 @@ async function changeDomain() {
 
 // ---- polling
 
-async function poll() {
-  ticks += 1;
-  if (polling || (document.hidden && ticks % HIDDEN_POLLS)) return;
-  polling = true;
-  asking();
-  try {
-    if (page.version !== null) await pollLive();
-    await inspect();
-    if (route().view === "usage" && may("admin")) await showReplicas();
-    if (route().view === "usage" && may("metrics")) await showQuotas();
-    if (route().view === "overrides") await showOverrides();
-    answered();
-  } catch (error) {
-    failed(error);
-  }
-  polling = false;
+/** Polls in progress. */
+const running = new Set();
+
+/** Starts a poll, unless it is in progress. */
+async function once(work) {
+  if (running.has(work)) return;
+  running.add(work);
+  await work().catch(failed);
+  running.delete(work);
 }
 
+async function poll() {
+  ticks += 1;
+  if (document.hidden && ticks % HIDDEN_POLLS) return;
+  await Promise.all([once(pollLive), once(pollView)]);
+}
+
+/** Updates the sections of the view. While the store is unavailable, some cannot be answered: each says so itself. */
+async function pollView() {
+  const { view } = route();
+  await inspect();
+  if (view === "usage" && may("admin")) await updateSection("fleet", showReplicas);
+  if (view === "usage" && may("metrics")) await updateSection("quotas", showQuotas);
+  if (view === "overrides" && may("admin")) await updateSection("override-list", showOverrides);
+}
+
+async function updateSection(id, show) {
+  const problem = await show().then(() => "", (error) => `Not up to date: ${problemOf(error)}.`);
+  const shown = $(id).querySelector(".problem");
+  if (problem === (shown?.textContent ?? "")) return;
+  shown?.remove();
+  if (problem) $(id).querySelector("h2").after(element("p", { className: "problem bad", text: problem }));
+}
+
+/** Updates the counters. This request alone decides whether the page is stale. */
 async function pollLive() {
+  asking();
+  if (page.version === null) await ask("ui/api/session");
+  else await pollCounters();
+  answered();
+}
+
+async function pollCounters() {
   const now = await ask("ui/api/live", { domain: page.domain, search: $("search").value }).catch((error) => {
     // The policy shows that a domain is gone.
     if (error.status !== 404) throw error;
@@ -162,10 +185,6 @@ async function pollLive() {
   if (now.version === page.version && !isRestarted) return showLive(now);
   // Once this poll is over.
   setTimeout(loadPolicy);
-}
-
-function problemOf(error) {
-  return error.status ? error.message : "the service does not answer";
 }
 
 function failed(error) {
@@ -245,10 +264,10 @@ async function onRoute() {
     if (page.version !== null) await loadPolicy();
   } else if (page.version !== null && (filter ?? "") !== $("filter").value) {
     $("filter").value = filter ?? "";
-    await loadTree().catch(failed);
+    await filterTree();
   }
   if ((search ?? "") !== $("search").value) $("search").value = search ?? "";
-  await inspectRoute().catch(failed);
+  await inspectRoute();
   if (["usage", "overrides"].includes(route().view)) await poll();
 }
 
@@ -274,6 +293,4 @@ $("skip").onclick = (event) => {
 };
 showView();
 proposeKey();
-beginTree(failed);
-beginUsage(failed);
 begin();

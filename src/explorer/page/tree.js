@@ -1,7 +1,7 @@
 // The policy as a tree, with the rates of each limit.
 
 import { element, number, rate } from "./draw.js";
-import { $, ask, calmly, page } from "./page.js";
+import { $, ask, calmly, page, problemOf } from "./page.js";
 import { correct, route } from "./route.js";
 
 /** Larger trees are collapsed at first. */
@@ -9,23 +9,18 @@ const MOST_OPEN = 40;
 
 /** The elements of each limit that change, by the limit's number. */
 const rows = new Map();
-let failed = () => {};
-
-/** Calls `onFailure` with errors of the tree's requests. */
-export function beginTree(onFailure) {
-  failed = onFailure;
-  const load = calmly(() => {
-    correct({ filter: $("filter").value || null });
-    loadTree().catch(failed);
-  });
-  $("filter").oninput = load;
-  $("find").onsubmit = (event) => event.preventDefault();
-  $("expand").onclick = () => setOpen(true);
-  $("collapse").onclick = () => setOpen(false);
-}
 
 function setOpen(isOpen) {
   for (const details of $("tree").querySelectorAll("details")) details.open = isOpen;
+}
+
+/** Loads the tree for a changed filter, or says why it cannot. */
+export async function filterTree() {
+  await loadTree().catch(showProblem);
+}
+
+function showProblem(error) {
+  $("matches").textContent = problemOf(error);
 }
 
 /** Loads the policy of the shown domain, or else of the first one, and shows it filtered. */
@@ -99,7 +94,7 @@ function moreButton(node, list, hasOthers) {
       const shown = answer.nodes.filter((one) => one.parent === null).length;
       if (shown < node.hidden) list.append(element("li", { className: "about", text: "… and others: use the filter" }));
     } catch (error) {
-      failed(error);
+      showProblem(error);
     }
   };
   return button;
@@ -132,3 +127,11 @@ export function showRates(perSecond) {
     shares[1].style.width = `${all ? (refused / all) * 100 : 0}%`;
   }
 }
+
+$("filter").oninput = calmly(() => {
+  correct({ filter: $("filter").value || null });
+  filterTree();
+});
+$("find").onsubmit = (event) => event.preventDefault();
+$("expand").onclick = () => setOpen(true);
+$("collapse").onclick = () => setOpen(false);
