@@ -79,6 +79,44 @@ test("usage lists the fullest keys below a prefix, and the replicas", async () =
   }
 });
 
+test("another domain or list shows nothing of the last one", async () => {
+  const own = await Service.start(POLICY);
+  try {
+    own.write("limits/other.yaml", OTHER);
+    assert.equal(await own.check(["user", "much"], { cost: 9 }), 200);
+    const { page, context, wrong } = await open(chromium, own, { place: "#/usage" });
+    await until("both domains", async () => (await page.locator("#domain option").count()) === 2);
+    const list = async () => {
+      await page.click("#usage-form button");
+      await shows(page, "#usage-rows", /user\/much/);
+    };
+    await list();
+    await page.fill("#usage-prefix", "user/");
+    await page.click("#usage-form button");
+    await shows(page, "#usage-read", /segment .* is empty/);
+    assert.equal(await page.locator("#usage-table").isVisible(), false);
+    assert.equal(await page.innerText("#status"), "live");
+    await page.fill("#usage-prefix", "");
+    await list();
+    await view(page, "simulate");
+    await page.fill("#sim-key", "user/ada");
+    await both(page);
+    await shows(page, "#simulated", /allowed/);
+    await page.selectOption("#domain", "other");
+    await until("no result", async () => (await page.innerText("#simulated")) === "");
+    assert.equal(await page.innerText("#plots"), "");
+    assert.equal(await page.innerText("#traffic-done"), "");
+    assert.equal(await page.locator("#traffic-limits").isVisible(), false);
+    await view(page, "usage");
+    assert.match(await page.innerText("#usage-read"), /^Reads what is stored/);
+    assert.equal(await page.locator("#usage-table").isVisible(), false);
+    assert.deepEqual(wrong, []);
+    await context.close();
+  } finally {
+    await own.stop();
+  }
+});
+
 test("usage is for the role admin", async () => {
   const [reads, admin] = [caller("reads", "metrics"), caller("ops", "admin, metrics")];
   const own = await Service.start(POLICY, { callers: `callers:\n${reads.lines}${admin.lines}` });

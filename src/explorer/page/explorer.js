@@ -16,11 +16,11 @@ import { forgetOverride, proposeKey, showOverrides } from "./overrides.js";
 import { $, ask, calmly, may, page, problemOf } from "./page.js";
 import { showQuotas } from "./quotas.js";
 import { correct, go, route, showView } from "./route.js";
-import "./simulation.js";
-import "./traffic.js";
+import { forgetSimulation } from "./simulation.js";
 import { inspect, inspectRoute } from "./state.js";
+import { forgetComparison } from "./traffic.js";
 import { filterTree, loadTree, showRates } from "./tree.js";
-import { showReplicas } from "./usage.js";
+import { forgetUsage, showReplicas } from "./usage.js";
 
 const POLL_MS = 2000;
 /** One of this many polls is made while the page is not visible, so that its charts continue. */
@@ -125,6 +125,9 @@ function forgetDomain() {
   forgetHistory();
   forgetEpisode();
   forgetOverride();
+  forgetUsage();
+  forgetSimulation();
+  forgetComparison();
 }
 
 async function changeDomain() {

@@ -6,16 +6,28 @@ import { link } from "./route.js";
 
 const counts = (of) => (of ? `${number(of.allowed)} allowed, ${number(of.refused)} refused` : "–");
 
-async function onCompare(event) {
-  event.preventDefault();
-  say("traffic-done", "running …");
+/** Increases with each comparison, so that answers to an older one are dropped. */
+let comparison = 0;
+
+/** Deletes the result: another domain is shown. */
+export function forgetComparison() {
+  comparison += 1;
+  say("traffic-done", "");
   $("traffic-about").textContent = "";
   for (const id of ["traffic-limits", "traffic-keys"]) $(id).hidden = true;
+}
+
+async function onCompare(event) {
+  event.preventDefault();
+  forgetComparison();
+  const mine = comparison;
+  say("traffic-done", "running …");
   try {
     const draft = $("traffic-draft").value;
-    show(await ask("ui/api/traffic", { domain: page.domain, draft: draft.trim() === "" ? "" : draft }));
+    const found = await ask("ui/api/traffic", { domain: page.domain, draft: draft.trim() === "" ? "" : draft });
+    if (mine === comparison) show(found);
   } catch (error) {
-    say("traffic-done", error.message, "bad");
+    if (mine === comparison) say("traffic-done", error.message, "bad");
   }
 }
 

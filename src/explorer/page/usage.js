@@ -89,8 +89,8 @@ function replica(found) {
   return element("tr", {}, ...cells);
 }
 
-/** Empties the list. */
-function forgetUsage() {
+/** Empties the list: another one starts, or another domain is shown. */
+export function forgetUsage() {
   list += 1;
   read = NOTHING;
   $("usage-read").textContent = ABOUT;
