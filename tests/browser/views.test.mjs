@@ -164,12 +164,14 @@ test("a domain is chosen by the URL or the list, and an unknown one gives the fi
 test("a large tree is collapsed, and a filter finds nodes and limits in it", async () => {
   const tenants = Array.from({ length: 1500 }, (_, at) => `  tenant${at}: { children: { "*": { ${LIMIT} } } }\n`);
   const door = "  site: { limits: [{ gcra: { burst: 1, count: 1, period: 1s }, name: front-door }] }\n";
-  const own = await Service.start(`schema:\n${tenants.join("")}${door}`);
+  const names = Array.from({ length: 1800 }, (_, at) => `      n${at}: {}\n`);
+  const own = await Service.start(`schema:\n${tenants.join("")}${door}  wide:\n    children:\n${names.join("")}`);
   try {
     const { page, context, wrong } = await open(chromium, own, { place: "#/policy" });
     await page.locator("#tree > li").first().waitFor();
     assert.equal(await page.locator("#tree details[open]").count(), 0);
     assert.equal(await page.getByText("tenant999", { exact: true }).count(), 0, "beyond the first 1,000 nodes");
+    assert.equal(await page.locator("#tree > li").last().innerText(), "… and 502 more: use the filter");
     await page.fill("#filter", "tenant999");
     await shows(page, "#matches", /^1 node matches\.$/);
     await shows(page, "#tree", /^tenant999/);
@@ -177,7 +179,10 @@ test("a large tree is collapsed, and a filter finds nodes and limits in it", asy
     await page.locator("#tree button", { hasText: "1 not shown" }).click();
     await shows(page, "#tree", /per-user/);
     await page.fill("#filter", "front-d");
-    await shows(page, "#tree", /^site\s+front-door/);
+    await shows(page, "#tree", /^site\s+front-door[^…]*$/);
+    await page.fill("#filter", "wide");
+    await page.locator("#tree button", { hasText: "not shown" }).click();
+    await shows(page, "#tree", /… and 800 more: use the filter$/);
     await page.fill("#filter", "nothing like it");
     await shows(page, "#matches", /^0 nodes match\.$/);
     assert.deepEqual(wrong, []);

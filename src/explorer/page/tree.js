@@ -39,7 +39,7 @@ export async function loadTree() {
   showFacts(answer);
   rows.clear();
   const isOpen = filter !== "" || answer.nodes.length <= MOST_OPEN;
-  $("tree").replaceChildren(...branch(answer.nodes, null, isOpen, filter));
+  $("tree").replaceChildren(...branch(answer.nodes, null, isOpen, filter), ...others(answer));
 }
 
 function showFacts({ domain, domains_hidden, limits, matches, searched_all }) {
@@ -84,15 +84,18 @@ function marked(text, filter) {
   return [text.slice(0, at), element("mark", { text: text.slice(at, at + last.length) }), text.slice(at + last.length)];
 }
 
+/** Says how many nodes of the highest level are beyond the most that an answer has. */
+function others({ hidden }) {
+  return hidden ? [element("li", { className: "about", text: `… and ${number(hidden)} more: use the filter` })] : [];
+}
+
 function moreButton(node, list, hasOthers) {
   const text = `${number(node.hidden)} ${hasOthers ? "more" : "not shown"}`;
   const button = element("button", { type: "button", className: "link", text });
   button.onclick = async () => {
     try {
       const answer = await ask("ui/api/policy", { domain: page.domain, below: [node.id, page.version] });
-      list.replaceChildren(...branch(answer.nodes, null, false, ""));
-      const shown = answer.nodes.filter((one) => one.parent === null).length;
-      if (shown < node.hidden) list.append(element("li", { className: "about", text: "… and others: use the filter" }));
+      list.replaceChildren(...branch(answer.nodes, null, false, ""), ...others(answer));
     } catch (error) {
       showProblem(error);
     }
