@@ -15,7 +15,7 @@ use weir_policy::overrides::FACTORS;
 use super::{
     CommandResult, Failure,
     client::Client,
-    out::{print_error, print_line},
+    out::{self, print_error, print_line},
 };
 use crate::proto::{
     EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override as OverrideMessage, SetOverrideRequest,
@@ -250,7 +250,7 @@ impl List {
                 if self.json { print_line(print::json(one))? } else { print_line(print::line(one))? }
             }
             (cursor, count) = (page.next_cursor, count + page.overrides.len());
-            if cursor.is_empty() {
+            if cursor.is_empty() || out::is_closed() {
                 if count == 0 && !self.json {
                     print_line("no overrides")?;
                 }
@@ -273,7 +273,7 @@ impl Audit {
             if page.events.len() > left && !self.json {
                 print_error(format_args!("weir: there are more: --limit COUNT"));
             }
-            if page.events.len() > left || page.next_cursor.is_empty() {
+            if page.events.len() > left || page.next_cursor.is_empty() || out::is_closed() {
                 return Ok(ExitCode::SUCCESS);
             }
             (cursor, left) = (page.next_cursor, left - page.events.len());
