@@ -2,7 +2,7 @@
 
 import { element } from "./draw.js";
 import { $, ask, page, say, segmentsOf, written } from "./page.js";
-import { go, link, route } from "./route.js";
+import { go, keyLink, route } from "./route.js";
 
 /** Most overrides that are shown. */
 const MOST_SHOWN = 200;
@@ -60,9 +60,8 @@ function row(one) {
   const end = element("button", { type: "button", text: "End", title: `End the override of ${pattern(one.key)}` });
   end.onclick = () => endOne(one);
   const begins = new Date(one.start) > new Date() ? `from ${moment(one.start)} ` : "";
-  const href = link({ view: "keys", key: written(one.key), cost: null });
   const isKey = one.key.length && !one.key.includes("*");
-  const name = isKey ? element("a", { className: "key", text: written(one.key), href }) : pattern(one.key);
+  const name = isKey ? keyLink(one.key) : pattern(one.key);
   return element(
     "tr",
     { className: one.ban ? "bad" : "" },

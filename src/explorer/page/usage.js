@@ -1,8 +1,8 @@
 // Usage: the keys that are fullest, and the replicas. Both are the operators' API.
 
 import { bar, element, number, rate, time } from "./draw.js";
-import { $, ask, may, page, problemOf, segmentsOf, written } from "./page.js";
-import { link } from "./route.js";
+import { $, ask, page, problemOf, segmentsOf } from "./page.js";
+import { keyLink } from "./route.js";
 
 /** Rows read per press of the button, and rows of a page. */
 const MAX_READ = 10_000;
@@ -50,16 +50,10 @@ function show() {
 }
 
 function row(found) {
-  const text = written(found.key);
-  // A key that is stored as a hash cannot be inspected by it.
-  const isPlain = may("check") && !found.hashed.length;
-  const name = isPlain
-    ? element("a", { className: "key", text, href: link({ view: "keys", key: text, cost: null }) })
-    : element("span", { className: "key", text });
   const [used, limit] = [Number(found.used), Number(found.limit)];
   const held = Number(found.outstanding);
   const cells = [
-    element("td", {}, name, element("div", { className: "about", text: found.limitName + (found.shadow ? " (shadow)" : "") })),
+    element("td", {}, keyLink(found.key, found.hashed), element("div", { className: "about", text: found.limitName + (found.shadow ? " (shadow)" : "") })),
     element("td", { className: found.atLimit ? "bad" : "", data: { label: "Used" } }, bar(limit - used, limit), ` ${number(used)} of ${number(limit)}`),
     element("td", { className: "number", data: { label: "Leased or reserved" }, text: number(held) }),
     element("td", { className: "number", data: { label: "Full again in" }, text: time(micros(found.resetAfter)) }),
