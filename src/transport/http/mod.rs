@@ -295,7 +295,7 @@ fn detail(binding: Option<&Quota<'_>>) -> String {
             let after = Duration::from_micros(after.unsigned_abs());
             format!("the limit `{name}` refuses; the same request passes after {after:?}")
         }
-        None => format!("the limit `{name}` refuses, and no wait will help: the cost is above what it can ever pass"),
+        None => format!("the limit `{name}` refuses, and no wait will help"),
     }
 }
 
