@@ -104,6 +104,28 @@ test("an empty key is every key of the domain only if that is checked, and not i
   }
 });
 
+test("a wrong value is named, and an override that changes nothing is said to", async () => {
+  const { page, context, wrong } = await open(chromium, service, { place: "#/overrides?key=user/bob" });
+  await page.fill("#override-reason", "a test");
+  for (const value of ["", "0", "abc", "1,5", "-2"]) {
+    await page.fill("#override-value", value);
+    await page.click("#override-try");
+    await shows(page, "#override-done", new RegExp(`^“${value}” is not a number above 0`));
+  }
+  await page.fill("#override-value", "1");
+  await page.click("#override-try");
+  await shows(page, "#override-effects", /^No limit of the policy is changed\.$/);
+  await page.selectOption("#override-change", "ban");
+  await page.fill("#override-key", "usr/x");
+  await page.click("#override-try");
+  await shows(page, "#override-effects", /^No limit of the policy is at the pattern or below;/);
+  await page.fill("#override-key", "user/v*");
+  await page.click("#override-try");
+  await shows(page, "#override-effects", /“v\*” is not a wildcard: only a segment of just that text matches it\.$/);
+  assert.deepEqual(wrong, []);
+  await context.close();
+});
+
 test("what the service refuses is told", async () => {
   const { page, context } = await open(chromium, service, { place: "#/overrides?key=user/bob" });
   await page.selectOption("#override-change", "limits");

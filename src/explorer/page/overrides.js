@@ -91,13 +91,15 @@ async function endOne({ domain, key }) {
   }
 }
 
-/** The contents of the form. Throws an error that says what is missing. */
+/** The contents of the form. Throws an error that says what is missing or wrong. */
 function wanted() {
   const [typed, isAll] = [$("override-key").value, $("override-all").checked];
   // A field that was left empty by mistake must not concern every client.
   if (!typed && !isAll) throw new Error("Type a key, or check “all keys of the domain”.");
   if (typed && isAll) throw new Error("Either a key or “all keys of the domain”, not both.");
   const [kind, value] = [$("override-change").value, $("override-value").value];
+  // JSON has no infinity, and no number for what is none.
+  if (kind === "times" && !(Number(value) > 0)) throw new Error(`“${value}” is not a number above 0, such as 10 or 0.5.`);
   const changes = {
     times: { factor: 1 / Number(value) },
     limits: { limits: value },
@@ -120,9 +122,15 @@ async function set(dryRun) {
     const { effects, override, replaced } = await ask("v1/admin/set_override", { ...wanted(), dryRun });
     const instead = replaced ? `, in place of: ${described(replaced)}` : "";
     say("override-done", `${dryRun ? "Would set" : "Set"} ${pattern(override.key)}: ${described(override)}${instead}.`, "good");
-    const lines = effects.map(({ after, before, limit }) => element("li", { text: `${limit}: ${before} → ${after}` }));
-    if (!lines.length && !override.ban) lines.push(element("li", { text: "No limit of the policy is changed." }));
-    $("override-effects").replaceChildren(...lines);
+    const changes = effects.filter(({ after, before }) => after !== before);
+    const lines = changes.map(({ after, before, limit }) => `${limit}: ${before} → ${after}`);
+    if (override.ban && !effects.length)
+      lines.push("No limit of the policy is at the pattern or below; the ban is in force all the same.");
+    if (!override.ban && !changes.length) lines.push("No limit of the policy is changed.");
+    for (const segment of override.key)
+      if (segment.includes("*") && segment !== "*")
+        lines.push(`“${segment}” is not a wildcard: only a segment of just that text matches it.`);
+    $("override-effects").replaceChildren(...lines.map((text) => element("li", { text })));
     if (!dryRun) await showOverrides();
   } catch (error) {
     say("override-done", error.message, "bad");
