@@ -325,7 +325,9 @@ fn parse_times(text: &str) -> Result<f64, String> {
 /// Accepts a YAML list, `- …`, but not the next option, which stands here if an unquoted variable is empty.
 fn not_an_option(text: &str) -> Result<String, String> {
     if text.starts_with("--") && !text.starts_with("---") {
-        return Err(format!("`{text}` is an option; write limits in YAML, such as `{{ gcra: [4, 5, 60] }}`"));
+        return Err(format!(
+            "`{text}` is an option; write limits in YAML, such as `{{ gcra: {{ burst: 4, count: 5, period: 60s }} }}`"
+        ));
     }
     Ok(text.to_owned())
 }

@@ -275,7 +275,7 @@ fn invalid_arguments_are_explained() {
         ),
         (
             &["override", "set", "user", "--reason", "x", "--limits", "--dry-run"],
-            "'--limits <YAML>': `--dry-run` is an option; write limits in YAML",
+            "'--limits <YAML>': `--dry-run` is an option; write limits in YAML, such as `{ gcra: { burst: 4, count: 5, period: 60s } }`",
         ),
         (&["ban", "user", "--all-keys", "--reason", "x"], "cannot be used with '--all-keys'"),
         (&["ban", r"user/a\", "--reason", "x"], r"the key `user/a\` ends with a `\` that escapes nothing"),
