@@ -15,6 +15,7 @@ use weir_policy::overrides::FACTORS;
 use super::{
     CommandResult, Failure,
     client::Client,
+    hint,
     out::{self, print_error, print_line},
 };
 use crate::proto::{
@@ -284,10 +285,13 @@ impl Audit {
 /// Returns the segments of a key: a single argument is split at its slashes.
 ///
 /// # Errors
-/// The key ends within an escape.
+/// The key ends within an escape, or a shell has expanded its `*`.
 fn segments(key: Vec<String>) -> Result<Vec<String>, Failure> {
-    let [one] = &key[..] else { return Ok(key) };
-    split(one)
+    if let [one] = &key[..] {
+        return split(one);
+    }
+    hint::check_pattern_expansion(&key)?;
+    Ok(key)
 }
 
 /// Splits a key at its slashes. A `\` before a `/` or a `\` makes it a part of the segment.

@@ -241,6 +241,9 @@ fn an_expanded_wildcard_is_rejected() {
         (&["check", "user", "a.yaml", "b.yaml"][..], "the shell replaces an unquoted `*`"),
         (&["reset", "user", "a.yaml", "b.yaml", "trade"], "the shell replaces an unquoted `*`"),
         (&["limits", "explain", "a.yaml", "user", "a.yaml", "b.yaml"], "the shell replaces an unquoted `*`"),
+        (&["ban", "user", "a.yaml", "b.yaml", "--reason", "x"], "unquoted `*`. Quote it: '*'"),
+        (&["unban", "a.yaml", "b.yaml"], "unquoted `*`. Quote it: '*'"),
+        (&["overrides", "a.yaml", "b.yaml"], "unquoted `*`. Quote it: '*'"),
         (&["limits", "lint", "a.yaml", "b.yaml"], "lint takes one file or one directory, not `a.yaml` and `b.yaml`"),
     ] {
         let refused = finish(weir().current_dir(dir.path("")).args(command));
