@@ -102,6 +102,14 @@ fn the_command_says_why_checks_never_pass_together() {
 }
 
 #[test]
+fn the_command_suggests_a_domain() {
+    let server = Server::with_policy(POLICY);
+    let failed = server.run(&["check", "--all", "desk/a/alex", "desk/b/berta", "--domain", "nowhere"]);
+    let hint = "did you mean the default domain (without --domain)?";
+    assert!(failed.code == 2 && failed.err.contains("`nowhere`") && failed.err.contains(hint), "{}", failed.err);
+}
+
+#[test]
 fn a_key_of_the_command_may_have_escaped_slashes() {
     let server = Server::with_policy(POLICY);
     for (key, expected) in [
