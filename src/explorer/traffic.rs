@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use weir_core::domain::{Key, Micros, key::domain_name};
-use weir_policy::Policy;
+use weir_policy::{Policy, lint};
 
 use super::{
     Explorer, Reply, Service, json_reply, no_domain, read,
@@ -73,7 +73,7 @@ impl Wanted {
             // With the overrides of the policy in force.
             _ => {
                 let draft = parse_policy(&self.draft, &explorer.rules)?;
-                let elsewhere = || invalid("draft", format!("the draft does not define the domain `{domain}`"));
+                let elsewhere = || invalid("draft", format!("the draft does not define the {}", lint::shown(domain)));
                 draft.domain(domain).ok_or_else(elsewhere)?;
                 Some(draft.overridden(handle.policy.overrides().without_cache()))
             }

@@ -92,7 +92,7 @@ fn a_draft_is_compared_by_the_checks_of_the_last_minutes() {
     let (status, why) = refused(&server, "traffic", json!({ "domain": "", "draft": "[[1, 1, 1]]" }));
     assert!(status == 400 && why.contains("policy file"), "{why}");
     let (status, why) = refused(&server, "traffic", json!({ "domain": "", "draft": "domain: other\nschema: {}" }));
-    assert!(status / 100 == 4 && why.contains("the draft does not define the domain ``"), "{why}");
+    assert!(status / 100 == 4 && why.contains("the draft does not define the default domain"), "{why}");
     assert_eq!(refused(&server, "traffic", json!({ "domain": "nowhere" })).0, 404);
     let off = setup().env("WEIR_HTTP__UI__MAX_TRAFFIC_BYTES", "0").policy(policy).start();
     assert_eq!(query(&off, "traffic", json!({ "domain": "" })), json!({ "recorded": false }));
