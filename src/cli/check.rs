@@ -11,7 +11,12 @@ use weir_core::{
 };
 
 use super::{
-    CommandResult, EXIT_NO, Failure, block_on, client::Client, hint, key::KeyArgs, out::print_line, overrides,
+    CommandResult, EXIT_NO, Failure, block_on,
+    client::{Client, Service},
+    hint,
+    key::KeyArgs,
+    out::print_line,
+    overrides,
     render::RenderedDecision,
 };
 use crate::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimiterClient};
@@ -94,8 +99,8 @@ impl Check {
     }
 
     /// Returns the reason why a call with several checks failed, after the key of the check that is wrong.
-    fn failure_of_one(&self, status: &Status) -> Failure {
-        let Failure(message) = self.client.failure(status);
+    async fn failure_of_one(&self, status: &Status, service: &mut RateLimiterClient<Service>) -> Failure {
+        let Failure(message) = self.charged.failure(status, &self.client, service).await;
         let violation = status.get_details_bad_request().and_then(|bad| bad.field_violations.into_iter().next());
         let index = |field: &str| field.strip_prefix("checks[")?.split_once(']')?.0.parse::<usize>().ok();
         let key = violation.and_then(|violation| self.charged.key.get(index(&violation.field)?));
@@ -107,8 +112,10 @@ impl Check {
         let checks = keys.iter().map(|key| self.request(key.clone())).collect();
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
-            let answer = service.check_all(CheckAllRequest { checks }).await;
-            let answer = answer.map_err(|status| self.failure_of_one(&status))?.into_inner();
+            let answer = match service.check_all(CheckAllRequest { checks }).await {
+                Ok(answer) => answer.into_inner(),
+                Err(status) => return Err(self.failure_of_one(&status, &mut service).await),
+            };
             for (key, result) in keys.iter().zip(&answer.results) {
                 if result.levels.is_empty() && result.r#override.is_empty() && self.factor != Some(0.0) {
                     hint::warn_of_unlimited(&mut service, &self.charged.domain, key, hint::KeyForm::Slashes).await;

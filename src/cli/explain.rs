@@ -15,7 +15,7 @@ use weir_core::{
     plan::{Levels, Limit, Plan},
 };
 use weir_policy::{
-    Domain,
+    Domain, lint,
     overrides::{ActiveOverrides, Applied},
     tree::Found,
 };
@@ -57,7 +57,7 @@ impl Explain {
         }
         let Some(domain) = policy.domain(&self.domain) else {
             let known = hint::domains(&self.domain, &policy.suggest_domains(&self.domain));
-            return Err(Failure(format!("no file defines the domain `{}`{known}", self.domain)));
+            return Err(Failure(format!("no file defines the {}{known}", lint::shown(&self.domain))));
         };
         if let Some(descriptors) = &domain.descriptors {
             let active = policy.overrides().active(&self.domain, self.key.iter().map(|word| word.as_bytes()));
@@ -93,7 +93,7 @@ impl Explain {
             Charge::Independent | Charge::OverLimitOnly => "every limit that passes is charged (independent)",
         };
         let shadow = if domain.shadow { "; shadow: every request passes" } else { "" };
-        print_line(format_args!("domain `{}`: {charge}; anchor {}{shadow}", domain.name, domain.anchor))?;
+        print_line(format_args!("{}: {charge}; anchor {}{shadow}", lint::shown(&domain.name), domain.anchor))?;
         for (index, segment) in self.key.iter().enumerate() {
             let path = self.key[..=index].join(" / ");
             let Some((depth, found, node)) = steps.get(index) else {

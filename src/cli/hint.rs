@@ -141,6 +141,18 @@ pub(super) fn domains<T: AsRef<str>>(domain: &str, known: &[T]) -> String {
 /// # Errors
 /// The key contains the names of all files of this directory, and there are at least two.
 pub(super) fn check_expansion(key: &[String]) -> Result<(), Failure> {
+    reject_expansion(key, "A key has the names of one request; `*` is for policies")
+}
+
+/// Rejects a pattern in which a shell seems to have expanded a `*`, as [`check_expansion`] does.
+///
+/// # Errors
+/// The pattern contains the names of all files of this directory, and there are at least two.
+pub(super) fn check_pattern_expansion(pattern: &[String]) -> Result<(), Failure> {
+    reject_expansion(pattern, "Quote it: '*'")
+}
+
+fn reject_expansion(key: &[String], advice: &str) -> Result<(), Failure> {
     let Ok(files) = fs::read_dir(".") else { return Ok(()) };
     let names = files.take(key.len() + MAX_HIDDEN).filter_map(|file| file.ok()?.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
@@ -150,8 +162,7 @@ pub(super) fn check_expansion(key: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure(format!(
-        "the key has the names of all files in this directory (`{}`, …): the shell replaces an unquoted `*`. A key has the names of \
-         one request; `*` is for policies",
+        "the key has the names of all files in this directory (`{}`, …): the shell replaces an unquoted `*`. {advice}",
         names[0]
     )))
 }

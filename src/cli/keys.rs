@@ -11,7 +11,7 @@ use super::{
     client::{Client, Service},
     hint,
     key_rows::Format,
-    out::print_error,
+    out::{self, print_error},
 };
 use crate::proto::{KeyUsage, ListKeysRequest, ListKeysResponse, admin_client::AdminClient};
 
@@ -70,7 +70,8 @@ impl Keys {
 }
 
 impl Which {
-    /// Calls `take` for each entry, for at most `most` of them, and returns whether there may be more.
+    /// Calls `take` for each entry, for at most `most` of them, or until standard output is closed. Returns whether
+    /// there may be more.
     pub(super) async fn each(
         &self,
         client: &Client,
@@ -123,6 +124,9 @@ impl Which {
                 }
                 count += 1;
                 take(row)?;
+                if out::is_closed() {
+                    return Ok(false);
+                }
             }
             cursor = next;
             if cursor.is_empty() || count == most {

@@ -67,10 +67,10 @@ impl Lint {
         };
         let warnings = lint::warnings(&loaded.policy);
         let changes = match &self.against {
-            Some(old) => {
-                let old = weir_policy::load(old, &Rules { require_end_marker: false, ..rules })?;
-                Changes::between(&old.policy, &loaded.policy)
-            }
+            Some(old) => match weir_policy::load(old, &Rules { require_end_marker: false, ..rules }) {
+                Ok(old) => Changes::between(&old.policy, &loaded.policy),
+                Err(problems) => return self.invalid(&problems),
+            },
             None => Changes::default(),
         };
         let (domains, limits) = (loaded.policy.domains().count(), loaded.policy.limit_count());

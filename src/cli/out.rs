@@ -3,12 +3,21 @@
 use std::{
     fmt::Display,
     io::{self, ErrorKind, Stdout, Write},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use crate::telemetry::controls::escape_controls;
 pub(super) use crate::telemetry::controls::on_one_line;
 
-/// Standard output. A closed pipe, as in `weir … | head -1`, is ignored and does not change the exit code.
+/// Whether a write has met a closed pipe.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether standard output is a pipe whose reader has ended: a long command ends early.
+pub(super) fn is_closed() -> bool {
+    CLOSED.load(Relaxed)
+}
+
+/// Standard output. A closed pipe, as in `weir … | head -1`, is no error and does not change the exit code.
 pub(super) struct Out(Stdout);
 
 impl Out {
@@ -29,7 +38,10 @@ impl Write for Out {
 
 fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
     match written {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(dropped),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            CLOSED.store(true, Relaxed);
+            Ok(dropped)
+        }
         written => written,
     }
 }

@@ -15,7 +15,8 @@ use weir_policy::overrides::FACTORS;
 use super::{
     CommandResult, Failure,
     client::Client,
-    out::{print_error, print_line},
+    hint,
+    out::{self, print_error, print_line},
 };
 use crate::proto::{
     EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override as OverrideMessage, SetOverrideRequest,
@@ -250,7 +251,7 @@ impl List {
                 if self.json { print_line(print::json(one))? } else { print_line(print::line(one))? }
             }
             (cursor, count) = (page.next_cursor, count + page.overrides.len());
-            if cursor.is_empty() {
+            if cursor.is_empty() || out::is_closed() {
                 if count == 0 && !self.json {
                     print_line("no overrides")?;
                 }
@@ -273,7 +274,7 @@ impl Audit {
             if page.events.len() > left && !self.json {
                 print_error(format_args!("weir: there are more: --limit COUNT"));
             }
-            if page.events.len() > left || page.next_cursor.is_empty() {
+            if page.events.len() > left || page.next_cursor.is_empty() || out::is_closed() {
                 return Ok(ExitCode::SUCCESS);
             }
             (cursor, left) = (page.next_cursor, left - page.events.len());
@@ -284,10 +285,13 @@ impl Audit {
 /// Returns the segments of a key: a single argument is split at its slashes.
 ///
 /// # Errors
-/// The key ends within an escape.
+/// The key ends within an escape, or a shell has expanded its `*`.
 fn segments(key: Vec<String>) -> Result<Vec<String>, Failure> {
-    let [one] = &key[..] else { return Ok(key) };
-    split(one)
+    if let [one] = &key[..] {
+        return split(one);
+    }
+    hint::check_pattern_expansion(&key)?;
+    Ok(key)
 }
 
 /// Splits a key at its slashes. A `\` before a `/` or a `\` makes it a part of the segment.
@@ -325,7 +329,9 @@ fn parse_times(text: &str) -> Result<f64, String> {
 /// Accepts a YAML list, `- …`, but not the next option, which stands here if an unquoted variable is empty.
 fn not_an_option(text: &str) -> Result<String, String> {
     if text.starts_with("--") && !text.starts_with("---") {
-        return Err(format!("`{text}` is an option; write limits in YAML, such as `{{ gcra: [4, 5, 60] }}`"));
+        return Err(format!(
+            "`{text}` is an option; write limits in YAML, such as `{{ gcra: {{ burst: 4, count: 5, period: 60s }} }}`"
+        ));
     }
     Ok(text.to_owned())
 }

@@ -25,7 +25,7 @@ use tokio::{
     task::spawn_blocking,
     time::Instant,
 };
-use weir_policy::Rules;
+use weir_policy::{Rules, lint};
 use weir_store::AnyStore;
 
 use crate::{
@@ -169,5 +169,5 @@ fn json_reply(answer: &impl Serialize) -> Response {
 }
 
 fn no_domain(name: &str) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, format!("no policy defines the domain `{name}`"))
+    Problem::new(StatusCode::NOT_FOUND, format!("no policy defines the {}", lint::shown(name)))
 }

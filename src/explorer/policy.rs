@@ -74,6 +74,7 @@ impl Wanted {
         };
         let names: Vec<_> = domains.iter().take(MAX_DOMAINS).map(|domain| &*domain.name).collect();
         let matches = (!self.filter.is_empty()).then(|| Matches::new(domain, start, &self.filter.to_lowercase()));
+        let (nodes, hidden) = nodes(domain, start, matches.as_ref(), &|limit| handle.counters.has_own_counters(limit));
         Ok(json_reply(&json!({
             "version": handle.version,
             "matches": matches.as_ref().map(|matches| matches.count),
@@ -82,7 +83,8 @@ impl Wanted {
             "domains": names,
             "domains_hidden": domains.len() - names.len(),
             "domain": head(policy, domain),
-            "nodes": nodes(domain, start, matches.as_ref(), &|limit| handle.counters.has_own_counters(limit)),
+            "nodes": nodes,
+            "hidden": hidden,
         })))
     }
 }
@@ -142,18 +144,19 @@ fn limit_contains(limit: &Limit, text: &str) -> bool {
     name.to_lowercase().contains(text)
 }
 
-/// Returns the descendants of a node that `matches` keeps, in breadth-first order.
+/// Returns the descendants of a node that `matches` keeps, in breadth-first order, and the number of its own children
+/// that are left out because of `MAX_NODES`.
 fn nodes<'d>(
     domain: &'d Domain,
     start: NodeId,
     matches: Option<&Matches>,
     counts_apart: &dyn Fn(u32) -> bool,
-) -> Vec<NodeView<'d>> {
-    let mut found: Vec<NodeView<'d>> = Vec::new();
+) -> (Vec<NodeView<'d>>, usize) {
+    let (mut found, mut start_hidden) = (Vec::<NodeView<'d>>::new(), 0);
     // Nodes to expand, each with its index in `found`; `None` for `start`.
     let mut open = VecDeque::from([(start, None)]);
     while let Some((node, place)) = open.pop_front() {
-        let (children, hidden) = children(domain, node, matches, MAX_NODES - found.len());
+        let (children, unmatched, beyond) = children(domain, node, matches, MAX_NODES - found.len());
         for (segment, id) in children {
             open.push_back((id, Some(found.len())));
             found.push(NodeView {
@@ -165,32 +168,34 @@ fn nodes<'d>(
                 hidden: 0,
             });
         }
-        if let Some(place) = place {
-            found[place].hidden = hidden;
+        match place {
+            Some(place) => found[place].hidden = unmatched + beyond,
+            None => start_hidden = beyond,
         }
     }
-    found
+    (found, start_hidden)
 }
 
-/// Returns the first `most` children of a node that `matches` keeps, ordered by name with `*` last, and the number of
-/// children left out.
+/// Returns the first `most` children of a node that `matches` keeps, ordered by name with `*` last, and the numbers of
+/// children that it does not keep, and that are beyond `most`.
 fn children<'d>(
     domain: &'d Domain,
     node: NodeId,
     matches: Option<&Matches>,
     most: usize,
-) -> (Vec<(&'d str, NodeId)>, usize) {
+) -> (Vec<(&'d str, NodeId)>, usize, usize) {
     let mut children: Vec<_> = domain.children(node).collect();
     let count = children.len();
     children.retain(|(_, id)| matches.is_none_or(|matches| matches.kept.contains(id)));
+    let kept = children.len();
     let order = |one: &(&str, NodeId), other: &(&str, NodeId)| (one.0 == "*", one.0).cmp(&(other.0 == "*", other.0));
     if children.len() > most {
         children.select_nth_unstable_by(most, order);
         children.truncate(most);
     }
     children.sort_by(order);
-    let hidden = count - children.len();
-    (children, hidden)
+    let beyond = kept - children.len();
+    (children, count - kept, beyond)
 }
 
 fn limit(limit: &Limit, counts_apart: bool) -> Value {
@@ -233,11 +238,16 @@ mod tests {
         );
         let policy = weir_policy::parse(&text, &weir_policy::Rules::default()).unwrap();
         let domain = policy.domain("").unwrap();
-        let all = nodes(domain, 0, None, &|_| true);
-        assert_eq!(all.len(), MAX_NODES);
+        let (all, hidden) = nodes(domain, 0, None, &|_| true);
+        assert_eq!((all.len(), hidden), (MAX_NODES, 0));
         let shown: Vec<_> = all[..3].iter().map(|node| (node.segment, node.parent, node.hidden)).collect();
         assert_eq!(shown, [("a", None, 502), ("b", None, 2), ("k0000", Some(all[0].id), 0)]);
-        let below = nodes(domain, all[1].id, None, &|_| true);
+        let (children, hidden) = nodes(domain, all[0].id, None, &|_| true);
+        assert_eq!((children.len(), hidden), (MAX_NODES, 500));
+        let filtered = Matches::new(domain, all[0].id, "k00");
+        let (children, hidden) = nodes(domain, all[0].id, Some(&filtered), &|_| true);
+        assert_eq!((children.len(), hidden), (100, 0), "those that do not match are not hidden");
+        let (below, _) = nodes(domain, all[1].id, None, &|_| true);
         let shown: Vec<_> = below.iter().map(|node| (node.segment, node.parent, node.limits.len())).collect();
         assert_eq!(shown, [("c", None, 0), ("*", None, 2)]);
     }
@@ -261,7 +271,7 @@ mod tests {
             ("nothing", 0, &[]),
         ] {
             let matches = Matches::new(domain, 0, filter);
-            let found = nodes(domain, 0, Some(&matches), &|_| true);
+            let (found, _) = nodes(domain, 0, Some(&matches), &|_| true);
             let shown: Vec<_> = found.iter().map(|node| (node.segment, node.hidden)).collect();
             assert_eq!((matches.count, &*shown), (count, expected), "{filter}");
         }
@@ -271,7 +281,7 @@ mod tests {
     fn a_factor_of_0_is_marked_with_all_below() {
         let text = "schema: { a: { factor: 0, limits: [[1, 1, 1]], children: { b: { limits: [[1, 1, 1]] } } }, c: { limits: [[1, 1, 1]] } }";
         let policy = weir_policy::parse(text, &weir_policy::Rules::default()).unwrap();
-        let nodes = nodes(policy.domain("").unwrap(), 0, None, &|_| true);
+        let (nodes, _) = nodes(policy.domain("").unwrap(), 0, None, &|_| true);
         let shown: Vec<_> = nodes.iter().map(|node| (node.segment, node.limits.len(), &*node.marks)).collect();
         let unlimited = &["unlimited: factor 0"][..];
         assert_eq!(shown, [("a", 0, unlimited), ("c", 1, &[]), ("b", 0, unlimited)]);

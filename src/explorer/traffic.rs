@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use weir_core::domain::{Key, Micros, key::domain_name};
-use weir_policy::Policy;
+use weir_policy::{Policy, lint};
 
 use super::{
     Explorer, Reply, Service, json_reply, no_domain, read,
@@ -21,7 +21,7 @@ use crate::{
         totals::{LimitTotals, Name},
     },
     telemetry::RecordedCheck,
-    transport::http::problem::Problem,
+    transport::{admin::key_segments, http::problem::Problem},
 };
 
 /// Maximum number of keys in the answer.
@@ -67,13 +67,13 @@ impl Wanted {
     fn run(&self, explorer: &Service) -> Result<serde_json::Value, Problem> {
         let handle = explorer.limiter.policy();
         let domain = &*self.domain;
-        handle.policy.domain(domain).ok_or_else(|| no_domain(domain))?;
+        let in_force = handle.policy.domain(domain).ok_or_else(|| no_domain(domain))?;
         let draft = match self.draft.trim() {
             "" => None,
             // With the overrides of the policy in force.
             _ => {
                 let draft = parse_policy(&self.draft, &explorer.rules)?;
-                let elsewhere = || invalid("draft", format!("the draft does not define the domain `{domain}`"));
+                let elsewhere = || invalid("draft", format!("the draft does not define the {}", lint::shown(domain)));
                 draft.domain(domain).ok_or_else(elsewhere)?;
                 Some(draft.overridden(handle.policy.overrides().without_cache()))
             }
@@ -81,6 +81,12 @@ impl Wanted {
         let Some(recent_checks) = explorer.limiter.recent_checks() else { return Ok(json!({ "recorded": false })) };
         let (mut checks, one_of) = recent_checks.read();
         checks.retain(|check| check.key.prefix(0) == domain_name(domain));
+        let recorded = checks.len();
+        // Of a long segment the record has a hash, which meets no pattern and no name.
+        let drafted = draft.as_ref().and_then(|draft| draft.domain(domain));
+        checks.retain(|check| {
+            in_force.is_certain(&check.key) && drafted.is_none_or(|drafted| drafted.is_certain(&check.key))
+        });
         let since = Instant::now();
         let replay = |policy: &Policy| {
             let replay = Replay::run(policy, domain, &checks, || since.elapsed() < MAX_TIME).map_err(rejected)?;
@@ -93,6 +99,7 @@ impl Wanted {
         Ok(json!({
             "recorded": true,
             "checks": checks.len(),
+            "left_out": recorded - checks.len(),
             "one_of": one_of,
             "span_us": span(&checks),
             "then": { "allowed": now_allowed, "refused": checks.len() - now_allowed },
@@ -146,12 +153,8 @@ fn differing(
     keys.sort_by_key(|(_, differs)| std::cmp::Reverse(differs.refused + differs.allowed));
     let summary = json!({ "keys": keys.len(), "refused": all.refused, "allowed": all.allowed });
     let key = |(key, differs): (&Key, Differs)| {
-        let segment = |index| match key.is_hashed(index) {
-            true => "#".to_owned(),
-            false => String::from_utf8_lossy(key.segment(index)).into_owned(),
-        };
-        let segments: Vec<_> = (0..key.depth()).map(segment).collect();
-        json!({ "key": segments, "refused": differs.refused, "allowed": differs.allowed })
+        let (hashed, segments) = key_segments(key);
+        json!({ "key": segments, "hashed": hashed, "refused": differs.refused, "allowed": differs.allowed })
     };
     (keys.into_iter().take(MAX_KEYS).map(key).collect(), summary)
 }

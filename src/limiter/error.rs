@@ -5,7 +5,7 @@ use weir_core::{
     algorithm::ParamError,
     domain::{KeyError, RequestError},
 };
-use weir_policy::RequestLimitsError;
+use weir_policy::{RequestLimitsError, lint};
 use weir_store::StoreError;
 
 /// An error in a request.
@@ -43,13 +43,13 @@ pub enum CheckError {
     #[error("{1}")]
     Check(usize, Box<Self>),
     /// No policy defines the domain.
-    #[error("no policy defines the domain `{0}`")]
+    #[error("no policy defines the {}", lint::shown(.0))]
     UnknownDomain(String),
     /// The control plane has not sent a policy yet.
     #[error("no policy has been received yet")]
     NoPolicy,
     /// The domain does not allow requests to specify limits.
-    #[error("limit_spec is denied in the domain `{0}`: the limits of the policy apply")]
+    #[error("limit_spec is denied in the {}: the limits of the policy apply", lint::shown(.0))]
     SpecDenied(String),
     /// A limit on the path cannot be reserved.
     #[error("{0} cannot be reserved: {1}")]

@@ -243,7 +243,8 @@ async fn limits_in_requests_can_be_denied_for_all_domains() {
             Ok(answer) => assert!(passes && answer.into_inner().allowed, "`{domain}`"),
             Err(status) => {
                 assert_eq!((passes, status.code()), (false, Code::PermissionDenied), "`{domain}`: {status}");
-                let expected = format!("limit_spec is denied in the domain `{domain}`: the limits of the policy apply");
+                let name = if domain.is_empty() { "default domain" } else { "domain `other`" };
+                let expected = format!("limit_spec is denied in the {name}: the limits of the policy apply");
                 assert_eq!(status.message(), expected);
             }
         }

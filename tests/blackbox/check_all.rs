@@ -2,11 +2,12 @@
 
 use serde_json::json;
 use tonic::Code;
-use weir::proto::{CheckAllRequest, CheckAllResponse, CheckRequest};
+use weir::proto::{CheckAllRequest, CheckAllResponse, CheckRequest, Override, r#override::Change};
 
 use crate::support::{
     Server,
     http::Client,
+    overrides::{over, try_set},
     requests::{check, gcra, peek, refusal, seconds_long, short, with_limits},
 };
 
@@ -101,6 +102,14 @@ fn the_command_says_why_checks_never_pass_together() {
 }
 
 #[test]
+fn the_command_suggests_a_domain() {
+    let server = Server::with_policy(POLICY);
+    let failed = server.run(&["check", "--all", "desk/a/alex", "desk/b/berta", "--domain", "nowhere"]);
+    let hint = "did you mean the default domain (without --domain)?";
+    assert!(failed.code == 2 && failed.err.contains("`nowhere`") && failed.err.contains(hint), "{}", failed.err);
+}
+
+#[test]
 fn a_key_of_the_command_may_have_escaped_slashes() {
     let server = Server::with_policy(POLICY);
     for (key, expected) in [
@@ -192,4 +201,29 @@ async fn errors_name_the_check_and_charge_nothing() {
     }
     assert_eq!(failed() - before, 4.0, "both checks of an unknown domain count, and a call that cannot be read");
     assert_eq!(left(&server, "a", "alex").await, [6, 5]);
+}
+
+#[tokio::test]
+async fn of_several_bans_the_last_to_end_counts() {
+    let server = Server::with_policy(POLICY);
+    for (trader, ttl) in [("short", Some(10)), ("long", Some(3_600)), ("open", None)] {
+        let ban = Override { reason: trader.to_owned(), ..over(&["desk", "a", trader], Change::Ban(true)) };
+        try_set(&server, ban, ttl).await.expect("it is set");
+    }
+    let mut http = Client::connect(&server.http).expect("it accepts connections");
+    for (traders, reason, retry) in [
+        (["short", "long"], "long", true),
+        (["long", "short"], "long", true),
+        (["open", "long"], "open", false),
+        (["long", "open"], "open", false),
+    ] {
+        let checks = traders.map(|trader| json!({ "key": ["desk", "a", trader] }));
+        let answer = http.post("/v1/check_all", &json!({ "checks": checks }));
+        assert_eq!(
+            (answer.status, &answer.json()["detail"]),
+            (429, &json!(format!("banned: {reason}"))),
+            "{traders:?}"
+        );
+        assert_eq!(answer.header("retry-after").is_some_and(|after| after.len() == 4), retry, "{traders:?}");
+    }
 }

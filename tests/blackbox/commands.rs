@@ -241,6 +241,9 @@ fn an_expanded_wildcard_is_rejected() {
         (&["check", "user", "a.yaml", "b.yaml"][..], "the shell replaces an unquoted `*`"),
         (&["reset", "user", "a.yaml", "b.yaml", "trade"], "the shell replaces an unquoted `*`"),
         (&["limits", "explain", "a.yaml", "user", "a.yaml", "b.yaml"], "the shell replaces an unquoted `*`"),
+        (&["ban", "user", "a.yaml", "b.yaml", "--reason", "x"], "unquoted `*`. Quote it: '*'"),
+        (&["unban", "a.yaml", "b.yaml"], "unquoted `*`. Quote it: '*'"),
+        (&["overrides", "a.yaml", "b.yaml"], "unquoted `*`. Quote it: '*'"),
         (&["limits", "lint", "a.yaml", "b.yaml"], "lint takes one file or one directory, not `a.yaml` and `b.yaml`"),
     ] {
         let refused = finish(weir().current_dir(dir.path("")).args(command));
@@ -275,7 +278,7 @@ fn invalid_arguments_are_explained() {
         ),
         (
             &["override", "set", "user", "--reason", "x", "--limits", "--dry-run"],
-            "'--limits <YAML>': `--dry-run` is an option; write limits in YAML",
+            "'--limits <YAML>': `--dry-run` is an option; write limits in YAML, such as `{ gcra: { burst: 4, count: 5, period: 60s } }`",
         ),
         (&["ban", "user", "--all-keys", "--reason", "x"], "cannot be used with '--all-keys'"),
         (&["ban", r"user/a\", "--reason", "x"], r"the key `user/a\` ends with a `\` that escapes nothing"),

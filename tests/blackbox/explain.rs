@@ -75,7 +75,7 @@ fn explain_reports_missing_limits_unknown_domains_and_errors() {
     assert!(free.err.starts_with("weir: warning: no limit applies to `group`; limits apply to `"), "{}", free.err);
     let unknown = run(&["limits", "explain", &file, "user"]);
     assert_eq!(unknown.code, 2);
-    assert!(unknown.err.contains("no file defines the domain ``; did you mean --domain api?"), "{}", unknown.err);
+    assert!(unknown.err.contains("no file defines the default domain; did you mean --domain api?"), "{}", unknown.err);
     assert_eq!(run(&["limits", "explain", &dir.path("bad.yaml"), "user"]).code, 2);
     assert_eq!(run(&["limits", "explain", &file, "", "--domain", "api"]).code, 2);
 }

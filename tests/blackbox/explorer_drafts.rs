@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::explorer::{POLICY, check_by_http, query, refused, setup, simulation};
+use crate::support::Server;
 
 #[test]
 fn a_simulation_runs_the_policy_or_a_draft() {
@@ -85,14 +86,44 @@ fn a_draft_is_compared_by_the_checks_of_the_last_minutes() {
     });
     assert_eq!(draft["limits"], json!([limit]));
     assert_eq!(draft["differing"], json!({ "keys": 1, "refused": 3, "allowed": 0 }));
-    assert_eq!(draft["keys"], json!([{ "key": ["user", "alex"], "refused": 3, "allowed": 0 }]));
+    assert_eq!(draft["keys"], json!([{ "key": ["user", "alex"], "hashed": [], "refused": 3, "allowed": 0 }]));
     assert_eq!(compare(policy)["differing"], json!({ "keys": 0, "refused": 0, "allowed": 0 }));
 
     let (status, why) = refused(&server, "traffic", json!({ "domain": "", "draft": "[[1, 1, 1]]" }));
     assert!(status == 400 && why.contains("policy file"), "{why}");
     let (status, why) = refused(&server, "traffic", json!({ "domain": "", "draft": "domain: other\nschema: {}" }));
-    assert!(status / 100 == 4 && why.contains("the draft does not define the domain ``"), "{why}");
+    assert!(status / 100 == 4 && why.contains("the draft does not define the default domain"), "{why}");
     assert_eq!(refused(&server, "traffic", json!({ "domain": "nowhere" })).0, 404);
     let off = setup().env("WEIR_HTTP__UI__MAX_TRAFFIC_BYTES", "0").policy(policy).start();
     assert_eq!(query(&off, "traffic", json!({ "domain": "" })), json!({ "recorded": false }));
+}
+
+#[test]
+fn checks_of_hashed_segments_are_left_out_where_a_policy_has_long_names() {
+    let limit = |name, count| format!("limits: [{{ name: {name}, fixed_window: {{ count: {count}, period: 31d }} }}]");
+    let user = |more: &str| format!("schema: {{ user: {{ children: {{ '*': {{ {} }}{more} }} }} }}", limit("std", 1));
+    let long = "x".repeat(80);
+    let (plain, vip) = (user(""), user(&format!(", {long}: {{ {} }}", limit("vip", 9))));
+    let check_all = |server: &Server| {
+        for name in ["sam", &long, "alex"] {
+            let statuses = [check_by_http(server, &["user", name]), check_by_http(server, &["user", name])];
+            assert_eq!(statuses[0], 200, "{name}");
+        }
+    };
+    // Neither policy may have a long name, which could be the hashed one.
+    for (in_force, draft, left_out) in [(&vip, "", 2), (&vip, &*plain, 2), (&plain, &*vip, 2), (&plain, &*plain, 0)] {
+        let server = setup().policy(in_force).start();
+        check_all(&server);
+        let found = query(&server, "traffic", json!({ "domain": "", "draft": draft }));
+        assert_eq!((&found["checks"], &found["left_out"]), (&json!(6 - left_out), &json!(left_out)), "{found}");
+        assert_eq!(found["then"], found["in_force"], "{found}");
+    }
+    // A long segment that no name concerns is replayed; its row has no key that could be inspected.
+    let server = setup().policy(&plain).start();
+    check_all(&server);
+    let found = query(&server, "traffic", json!({ "domain": "", "draft": plain.replace("count: 1", "count: 2") }));
+    let keys = found["keys"].as_array().expect("keys");
+    let hashed: Vec<_> = keys.iter().filter(|key| key["hashed"] == json!([1])).collect();
+    assert_eq!((keys.len(), hashed.len()), (3, 1), "{found}");
+    assert!(hashed[0]["key"][1].as_str().expect("a segment").starts_with("hash:"), "{found}");
 }

@@ -87,7 +87,7 @@ fn a_refusal_is_a_problem_document_with_all_fields() {
     assert_eq!((answer.status, answer.header("retry-after")), (429, None));
     let problem = answer.json();
     assert_eq!((&problem["never"], &problem["retryAfter"]), (&json!(true), &Value::Null));
-    assert!(problem["detail"].as_str().expect("a sentence").contains("no wait will help"));
+    assert!(problem["detail"].as_str().expect("a sentence").ends_with(" refuses, and no wait will help"));
     assert_eq!(answer.header("ratelimit"), Some("\"tr\\\"de f%C3%BCr\";r=6"));
 
     // A summary has no levels, but names the limit that refuses.

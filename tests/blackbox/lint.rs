@@ -281,6 +281,17 @@ fn changes(old: &str, new: &str) -> [Vec<String>; 2] {
 }
 
 #[test]
+fn lint_against_an_unreadable_policy_is_an_error_in_json_too() {
+    let dir = Folder::of(&[("new.yaml", "schema: { user: { limits: [1, 1, 1] } }")]);
+    let args = ["limits", "lint", &dir.path("new.yaml"), "--against", &dir.path("none.yaml")];
+    let told = run(&args);
+    assert!(told.code == 2 && told.err.contains("none.yaml"), "{told:?}");
+    let report = run(&[&args[..], &["--json"]].concat());
+    assert_eq!((report.code, &report.json()["valid"]), (2, &json!(false)));
+    assert!(report.json()["errors"][0]["file"].as_str().is_some_and(|file| file.ends_with("none.yaml")), "{report:?}");
+}
+
+#[test]
 fn lint_against_reports_moved_counts() {
     let second = "{ gcra: { burst: 9, count: 10, period: 1s } }";
     let day = "{ gcra: { burst: 4999, count: 5000, period: 1d } }";

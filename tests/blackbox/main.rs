@@ -12,6 +12,7 @@ mod bounds;
 mod calendar;
 mod check_all;
 mod client_leases;
+mod closed_pipes;
 mod commands;
 mod concurrency;
 mod config_check;

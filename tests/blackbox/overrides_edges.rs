@@ -2,7 +2,8 @@
 
 use tonic::Code;
 use weir::proto::{
-    ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest, admin_client::AdminClient, r#override::Change,
+    CheckBatchRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest, admin_client::AdminClient,
+    r#override::Change,
 };
 
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     support::{
         Folder, Server,
         overrides::{over, set},
-        requests::refusal,
+        requests::{check, refusal},
         run,
         server::Setup,
     },
@@ -43,10 +44,13 @@ async fn requests_out_of_bounds_name_the_field() {
         let status = client.set_override(request).await.expect_err("it is refused");
         assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())), "{status}");
     }
+    let (before_1970, ban) = (prost_types::Timestamp { seconds: -9, nanos: 0 }, || over(&["a"], Change::Ban(true)));
     let second = Some(prost_types::Duration { seconds: 1, nanos: 0 });
     for (one, ttl, message) in [
         (over(&["a"], Change::Ban(true)), ttl, "ttl must be 1us to 2^53us (285 years), in whole microseconds"),
         (late, second, "start and ttl must end by the year 9999"),
+        (Override { start: Some(before_1970), ..ban() }, None, "the start must be a timestamp between 1970 and 9999"),
+        (Override { end: Some(before_1970), ..ban() }, None, "the end must be a timestamp between 1970 and 9999"),
     ] {
         let request = SetOverrideRequest { r#override: Some(one), ttl, dry_run: false };
         let status = client.set_override(request).await.expect_err("it is refused");
@@ -54,6 +58,21 @@ async fn requests_out_of_bounds_name_the_field() {
     }
     let status = client.list_audit(ListAuditRequest { cursor: "here".to_owned(), ..Default::default() }).await;
     assert_eq!(refusal(&status.expect_err("it is refused")).1.as_deref(), Some("cursor"));
+}
+
+#[tokio::test]
+async fn a_dry_run_counts_a_key_once_also_at_the_edge_of_a_page() {
+    let limits = ["a", "b", "c"].map(|name| format!("{{ name: {name}, fixed_window: {{ count: 9, period: 1d }} }}"));
+    let policy = format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{}] }} }} }} }}", limits.join(", "));
+    let server = Server::with_policy(&policy);
+    // Three entries of each key, on pages of 1,000.
+    for first in (0..1_200).step_by(400) {
+        let checks = (first..first + 400).map(|number| check(&["user", &format!("u{number}")])).collect();
+        server.client().await.check_batch(CheckBatchRequest { checks }).await.expect("an answer");
+    }
+    let request = SetOverrideRequest { r#override: Some(over(&["user"], Change::Ban(true))), ttl: None, dry_run: true };
+    let answer = AdminClient::new(server.channel().await).set_override(request).await.expect("it is set").into_inner();
+    assert_eq!((answer.keys, answer.more_keys), (Some(1_200), false));
 }
 
 #[tokio::test]

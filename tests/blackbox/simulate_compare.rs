@@ -129,7 +129,7 @@ fn a_request_valid_under_one_policy_is_a_difference() {
     let total = &of_kind(&run, "total")[0];
     assert_eq!((&total["differ"], &total["how"]["invalid_only_under_b"]), (&json!(1), &json!(1)), "{total}");
     assert_eq!((&total["a"]["invalid"], &total["b"]["invalid"]), (&json!(2), &json!(3)), "{total}");
-    assert_eq!(total["b"]["first_invalid"], json!({ "line": 1, "error": "no policy defines the domain ``" }));
+    assert_eq!(total["b"]["first_invalid"], json!({ "line": 1, "error": "no policy defines the default domain" }));
     assert_eq!(of_kind(&run, "key")[0]["first"]["limit"], Value::Null);
 }
 

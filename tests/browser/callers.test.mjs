@@ -29,7 +29,7 @@ test("nothing is shown without a valid token, and the token is stored nowhere", 
   assert.equal(await page.locator("#tree li").count(), 0);
   await page.fill("#token", "weir_wrong");
   await page.click("#token-form button");
-  await until("why not", async () => (await text(page, "#sign-in-why")).includes("not known"));
+  await until("why not", async () => (await text(page, "#sign-in-why")).includes("is unknown"));
   await page.fill("#token", callers.all.token);
   await page.click("#token-form button");
   await until("the policy", async () => /per-user/.test(await text(page, "#tree")));
@@ -79,7 +79,7 @@ test("a client without the role cannot reset, whatever the page does", async () 
   });
   await page.click("#reset");
   await page.click("#sure-yes");
-  await until("the service's own no", async () => /needs the role `reset`/.test(await text(page, "#verdict")));
+  await until("the service's own no", async () => /the role `reset` is required/.test(await text(page, "#verdict")));
   await context.close();
 });
 

@@ -15,12 +15,12 @@ schema:
 
 const chromium = await browser();
 
-async function withRedis(work) {
+async function withRedis(work, policy = POLICY) {
   const redis = await Redis.start();
   try {
     // A busy machine is not an outage.
     const env = { WEIR_STORE__URL: `redis://${redis.address}`, WEIR_STORE__REDIS__COMMAND_TIMEOUT: "30s" };
-    const service = await Service.start(POLICY, { env });
+    const service = await Service.start(policy, { env });
     try {
       await work(redis, service);
     } finally {
@@ -75,6 +75,34 @@ test("degraded decisions raise a banner: how many, mode, server, since when", ()
     assert.deepEqual(wrong, []);
     await context.close();
   }));
+
+test("a section that needs the store says that it is unavailable, and the rest of the page is live", () =>
+  withRedis(async (redis, service) => {
+    const { page, context, wrong } = await open(chromium, service, { place: "#/overrides?key=user/ada" });
+    const problem = page.locator("#override-list .problem");
+    await shows(page, "#override-rows", /none in this domain/);
+    await shows(page, "#verdict", /^A cost of 1 is allowed\.$/);
+    const stale = () => page.evaluate(() => window.staleOnce);
+    await page.evaluate(() => {
+      const look = () => (window.staleOnce ||= document.body.classList.contains("is-stale"));
+      new MutationObserver(look).observe(document.body, { attributes: true });
+    });
+    await redis.stop();
+    await until("the overrides have a problem", () => problem.isVisible());
+    assert.match(await problem.innerText(), /^Not up to date: .*store.*\.$/);
+    await view(page, "keys");
+    await until("the verdict of before is gone", async () => !/allowed/.test(await page.innerText("#verdict")));
+    assert.match(await page.innerText("#verdict"), /store/);
+    assert.equal(await page.locator("#levels").isVisible(), false);
+    assert.equal(await page.innerText("#status"), "live");
+    await redis.resume();
+    await shows(page, "#verdict", /^A cost of 1 is allowed\.$/);
+    await view(page, "overrides");
+    await until("the overrides are read", async () => (await problem.count()) === 0);
+    assert.ok(!(await stale()), "the counters were answered all the time");
+    assert.deepEqual(wrong, []);
+    await context.close();
+  }, POLICY.replace("local", "error")));
 
 test("data is marked as stale while the service is slow or gone", async () => {
   const service = await Service.start(POLICY);

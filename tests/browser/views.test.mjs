@@ -79,6 +79,44 @@ test("usage lists the fullest keys below a prefix, and the replicas", async () =
   }
 });
 
+test("another domain or list shows nothing of the last one", async () => {
+  const own = await Service.start(POLICY);
+  try {
+    own.write("limits/other.yaml", OTHER);
+    assert.equal(await own.check(["user", "much"], { cost: 9 }), 200);
+    const { page, context, wrong } = await open(chromium, own, { place: "#/usage" });
+    await until("both domains", async () => (await page.locator("#domain option").count()) === 2);
+    const list = async () => {
+      await page.click("#usage-form button");
+      await shows(page, "#usage-rows", /user\/much/);
+    };
+    await list();
+    await page.fill("#usage-prefix", "user/");
+    await page.click("#usage-form button");
+    await shows(page, "#usage-read", /segment .* is empty/);
+    assert.equal(await page.locator("#usage-table").isVisible(), false);
+    assert.equal(await page.innerText("#status"), "live");
+    await page.fill("#usage-prefix", "");
+    await list();
+    await view(page, "simulate");
+    await page.fill("#sim-key", "user/ada");
+    await both(page);
+    await shows(page, "#simulated", /allowed/);
+    await page.selectOption("#domain", "other");
+    await until("no result", async () => (await page.innerText("#simulated")) === "");
+    assert.equal(await page.innerText("#plots"), "");
+    assert.equal(await page.innerText("#traffic-done"), "");
+    assert.equal(await page.locator("#traffic-limits").isVisible(), false);
+    await view(page, "usage");
+    assert.match(await page.innerText("#usage-read"), /^Reads what is stored/);
+    assert.equal(await page.locator("#usage-table").isVisible(), false);
+    assert.deepEqual(wrong, []);
+    await context.close();
+  } finally {
+    await own.stop();
+  }
+});
+
 test("usage is for the role admin", async () => {
   const [reads, admin] = [caller("reads", "metrics"), caller("ops", "admin, metrics")];
   const own = await Service.start(POLICY, { callers: `callers:\n${reads.lines}${admin.lines}` });
@@ -126,12 +164,14 @@ test("a domain is chosen by the URL or the list, and an unknown one gives the fi
 test("a large tree is collapsed, and a filter finds nodes and limits in it", async () => {
   const tenants = Array.from({ length: 1500 }, (_, at) => `  tenant${at}: { children: { "*": { ${LIMIT} } } }\n`);
   const door = "  site: { limits: [{ gcra: { burst: 1, count: 1, period: 1s }, name: front-door }] }\n";
-  const own = await Service.start(`schema:\n${tenants.join("")}${door}`);
+  const names = Array.from({ length: 1800 }, (_, at) => `      n${at}: {}\n`);
+  const own = await Service.start(`schema:\n${tenants.join("")}${door}  wide:\n    children:\n${names.join("")}`);
   try {
     const { page, context, wrong } = await open(chromium, own, { place: "#/policy" });
     await page.locator("#tree > li").first().waitFor();
     assert.equal(await page.locator("#tree details[open]").count(), 0);
     assert.equal(await page.getByText("tenant999", { exact: true }).count(), 0, "beyond the first 1,000 nodes");
+    assert.equal(await page.locator("#tree > li").last().innerText(), "… and 502 more: use the filter");
     await page.fill("#filter", "tenant999");
     await shows(page, "#matches", /^1 node matches\.$/);
     await shows(page, "#tree", /^tenant999/);
@@ -139,7 +179,10 @@ test("a large tree is collapsed, and a filter finds nodes and limits in it", asy
     await page.locator("#tree button", { hasText: "1 not shown" }).click();
     await shows(page, "#tree", /per-user/);
     await page.fill("#filter", "front-d");
-    await shows(page, "#tree", /^site\s+front-door/);
+    await shows(page, "#tree", /^site\s+front-door[^…]*$/);
+    await page.fill("#filter", "wide");
+    await page.locator("#tree button", { hasText: "not shown" }).click();
+    await shows(page, "#tree", /… and 800 more: use the filter$/);
     await page.fill("#filter", "nothing like it");
     await shows(page, "#matches", /^0 nodes match\.$/);
     assert.deepEqual(wrong, []);

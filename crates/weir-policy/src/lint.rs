@@ -366,6 +366,7 @@ pub(crate) fn distinct_name(domain: &str) -> String {
     if is_shared { format!("domain {domain}") } else { domain_label(domain).to_owned() }
 }
 
-fn shown(domain: &str) -> String {
+/// Returns a domain as messages name it.
+pub fn shown(domain: &str) -> String {
     if domain.is_empty() { "default domain".to_owned() } else { format!("domain `{domain}`") }
 }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Domain, Policy, descriptors, file, limits::scalar};
+use super::{Domain, Policy, descriptors, file, limits::scalar, lint};
 use weir_core::{
     algorithm::Bounds,
     domain::{Charge, OnStoreFailure},
@@ -204,10 +204,10 @@ impl Domains {
             None => (domain_of(document, &self.rules).map_err(in_file)?, path.clone()),
         };
         if let Some((other, before)) = self.found.get(&domain.name) {
-            let name = &domain.name;
+            let name = lint::shown(&domain.name);
             let hint =
                 if is_descriptor_file && other.descriptors.is_some() { " (or set envoy.merge_domains)" } else { "" };
-            let message = format!("domain `{name}` is also defined in {}; define it once{hint}", before.display());
+            let message = format!("{name} is also defined in {}; define it once{hint}", before.display());
             return Err(Problems::of_file(&path, message));
         }
         if let Some(descriptors) = &mut domain.descriptors {

@@ -9,7 +9,7 @@ use super::descriptors::Descriptors;
 pub(crate) use pattern::{Pattern, common_text};
 use weir_core::{
     algorithm::ParamError,
-    domain::{Charge, Key, OnStoreFailure, key::MAX_PLAIN_BYTES},
+    domain::{Charge, Key, OnStoreFailure},
     plan::{Level, Levels, Limit},
 };
 
@@ -49,6 +49,8 @@ pub type NodeId = u32;
 #[derive(Clone, Debug, Default)]
 struct Node {
     children: HashMap<Box<[u8]>, NodeId, foldhash::fast::RandomState>,
+    /// Whether a name among `children` is so long that keys have a hash of it.
+    has_long_names: bool,
     patterns: Vec<(Pattern, NodeId)>,
     any: Option<NodeId>,
     limits: Range<u32>,
@@ -136,16 +138,15 @@ impl Domain {
     /// original key.
     pub fn is_certain(&self, key: &Key) -> bool {
         let mut node = 0;
-        (0..key.depth()).all(|index| {
+        for index in 0..key.depth() {
             let here = &self.nodes[node as usize];
-            let is_any = !key.is_hashed(index)
-                || here.patterns.is_empty() && here.children.keys().all(|name| name.len() <= MAX_PLAIN_BYTES);
-            match self.child(node, key.segment(index)) {
-                Some((_, next)) => node = next,
-                None => return true,
+            if key.is_hashed(index) && (here.has_long_names || !here.patterns.is_empty()) {
+                return false;
             }
-            is_any
-        })
+            let Some((_, next)) = self.child(node, key.segment(index)) else { break };
+            node = next;
+        }
+        true
     }
 
     /// Walks the tree along the segments of a key; see [`Self::walk`].
@@ -279,14 +280,17 @@ mod tests {
     #[test]
     fn a_hashed_segment_matches_unless_its_text_could_matter() {
         let mut domain = Domain::new("");
-        let [any, pattern, _, exact] = ["any", "pattern", "none", "exact"].map(|name| domain.add_child(0, name));
+        let [any, pattern, _, exact, alone] =
+            ["any", "pattern", "none", "exact", "alone"].map(|name| domain.add_child(0, name));
         domain.add_child(any, "short");
         domain.add_pattern(pattern, Pattern::new("a*"));
         domain.add_child(exact, &"l".repeat(65));
+        domain.add_pattern(alone, Pattern::new("a*"));
         for node in [any, pattern, exact] {
             domain.add_any(node);
         }
-        for (first, long_is_certain) in [("any", true), ("pattern", false), ("none", true), ("exact", false)] {
+        let cases = [("any", true), ("pattern", false), ("none", true), ("exact", false), ("alone", false)];
+        for (first, long_is_certain) in cases {
             for (segment, expected) in [("short".to_owned(), true), ("l".repeat(65), long_is_certain)] {
                 let key = Key::new("", &[first, &segment]).unwrap();
                 let stored = Key::of_name(&[key.prefix(2), &[weir_core::domain::key::END]].concat()).unwrap();

@@ -10,6 +10,7 @@ use weir_policy::{
         Descriptors, Rule, ValuePattern,
         resolve::{self, Step},
     },
+    lint,
     overrides::ActiveOverrides,
 };
 
@@ -57,8 +58,8 @@ impl Way<'_, '_> {
             }
         };
         print_line(format_args!(
-            "domain `{}`, of descriptors: {charge}; only the last entry's limits count",
-            self.domain.name
+            "{}, of descriptors: {charge}; only the last entry's limits count",
+            lint::shown(&self.domain.name)
         ))?;
         for (index, (key, value)) in self.entries.iter().enumerate() {
             let Some(step) = self.steps.get(index) else {

@@ -5,7 +5,7 @@ use std::{io::Write, pin::pin};
 use futures_util::FutureExt;
 
 use super::{Failure, lines::Lines, progress::Progress, skipped::SkippedLines, trace::Line};
-use crate::cli::out::on_one_line;
+use crate::cli::out::{is_closed, on_one_line};
 
 /// The target of a replay: a simulation or a comparison.
 pub(super) trait ReplayTarget {
@@ -32,7 +32,7 @@ pub(super) struct Replay {
 
 /// The end of a replay.
 pub(super) enum End {
-    /// After its last line.
+    /// After its last line, or after the reader of its output has ended.
     Complete,
     /// Interrupted by a signal between two lines, with the exit code.
     Interrupted(u8),
@@ -71,6 +71,9 @@ impl Replay {
                 // A remote store takes a while for a batch.
                 if let Some(code) = interrupted.as_mut().now_or_never() {
                     return Ok(End::Interrupted(code));
+                }
+                if is_closed() {
+                    return Ok(End::Complete);
                 }
                 number = entry.number;
                 let failed = match (entry.line, &mut self.skipped) {

@@ -12,15 +12,15 @@ import {
 } from "./health.js";
 import { forgetHistory, keep, quantile, showStoreCharts } from "./history.js";
 import { showKeys } from "./keys.js";
-import { showOverrides } from "./overrides.js";
-import { $, ask, calmly, may, page } from "./page.js";
+import { forgetOverride, proposeKey, showOverrides } from "./overrides.js";
+import { $, ask, calmly, may, page, problemOf } from "./page.js";
 import { showQuotas } from "./quotas.js";
 import { correct, go, route, showView } from "./route.js";
-import "./simulation.js";
-import "./traffic.js";
+import { forgetSimulation } from "./simulation.js";
 import { inspect, inspectRoute } from "./state.js";
-import { beginTree, loadTree, showRates } from "./tree.js";
-import { beginUsage, showReplicas } from "./usage.js";
+import { forgetComparison } from "./traffic.js";
+import { filterTree, loadTree, showRates } from "./tree.js";
+import { forgetUsage, showReplicas } from "./usage.js";
 
 const POLL_MS = 2000;
 /** One of this many polls is made while the page is not visible, so that its charts continue. */
@@ -43,7 +43,6 @@ const PARTS = [
 
 let timer = 0;
 let ticks = 0;
-let polling = false;
 /** The last poll: counters, and when. */
 let before = null;
 
@@ -69,7 +68,7 @@ async function begin() {
   showView();
   if (may("metrics")) await loadPolicy();
   else withoutPolicy();
-  await inspectRoute().catch(failed);
+  await inspectRoute();
   // Another call of `begin` may have come in between.
   clearInterval(timer);
   timer = setInterval(poll, POLL_MS);
@@ -114,10 +113,21 @@ async function loadPolicy() {
     if (error.status !== 404 || page.domain === null) return failed(error);
     // The domain is not defined, or not any more: the first is shown.
     page.domain = null;
+    forgetDomain();
     await loadTree().catch(failed);
   }
   if (route().domain !== page.domain) correct({ domain: page.domain });
   await poll();
+}
+
+/** Another domain is shown: the page has nothing of the last one. */
+function forgetDomain() {
+  forgetHistory();
+  forgetEpisode();
+  forgetOverride();
+  forgetUsage();
+  forgetSimulation();
+  forgetComparison();
 }
 
 async function changeDomain() {
@@ -126,25 +136,49 @@ async function changeDomain() {
 
 // ---- polling
 
-async function poll() {
-  ticks += 1;
-  if (polling || (document.hidden && ticks % HIDDEN_POLLS)) return;
-  polling = true;
-  asking();
-  try {
-    if (page.version !== null) await pollLive();
-    await inspect();
-    if (route().view === "usage" && may("admin")) await showReplicas();
-    if (route().view === "usage" && may("metrics")) await showQuotas();
-    if (route().view === "overrides") await showOverrides();
-    answered();
-  } catch (error) {
-    failed(error);
-  }
-  polling = false;
+/** Polls in progress. */
+const running = new Set();
+
+/** Starts a poll, unless it is in progress. */
+async function once(work) {
+  if (running.has(work)) return;
+  running.add(work);
+  await work().catch(failed);
+  running.delete(work);
 }
 
+async function poll() {
+  ticks += 1;
+  if (document.hidden && ticks % HIDDEN_POLLS) return;
+  await Promise.all([once(pollLive), once(pollView)]);
+}
+
+/** Updates the sections of the view. While the store is unavailable, some cannot be answered: each says so itself. */
+async function pollView() {
+  const { view } = route();
+  await inspect();
+  if (view === "usage" && may("admin")) await updateSection("fleet", showReplicas);
+  if (view === "usage" && may("metrics")) await updateSection("quotas", showQuotas);
+  if (view === "overrides" && may("admin")) await updateSection("override-list", showOverrides);
+}
+
+async function updateSection(id, show) {
+  const problem = await show().then(() => "", (error) => `Not up to date: ${problemOf(error)}.`);
+  const shown = $(id).querySelector(".problem");
+  if (problem === (shown?.textContent ?? "")) return;
+  shown?.remove();
+  if (problem) $(id).querySelector("h2").after(element("p", { className: "problem bad", text: problem }));
+}
+
+/** Updates the counters. This request alone decides whether the page is stale. */
 async function pollLive() {
+  asking();
+  if (page.version === null) await ask("ui/api/session");
+  else await pollCounters();
+  answered();
+}
+
+async function pollCounters() {
   const now = await ask("ui/api/live", { domain: page.domain, search: $("search").value }).catch((error) => {
     // The policy shows that a domain is gone.
     if (error.status !== 404) throw error;
@@ -154,10 +188,6 @@ async function pollLive() {
   if (now.version === page.version && !isRestarted) return showLive(now);
   // Once this poll is over.
   setTimeout(loadPolicy);
-}
-
-function problemOf(error) {
-  return error.status ? error.message : "the service does not answer";
 }
 
 function failed(error) {
@@ -230,17 +260,17 @@ function showFigures(now, seen) {
 async function onRoute() {
   const { domain, filter, search } = route();
   showView();
+  proposeKey();
   if ((domain ?? page.domain) !== page.domain) {
     page.domain = domain;
-    forgetHistory();
-    forgetEpisode();
+    forgetDomain();
     if (page.version !== null) await loadPolicy();
   } else if (page.version !== null && (filter ?? "") !== $("filter").value) {
     $("filter").value = filter ?? "";
-    await loadTree().catch(failed);
+    await filterTree();
   }
   if ((search ?? "") !== $("search").value) $("search").value = search ?? "";
-  await inspectRoute().catch(failed);
+  await inspectRoute();
   if (["usage", "overrides"].includes(route().view)) await poll();
 }
 
@@ -265,6 +295,5 @@ $("skip").onclick = (event) => {
   $("main").focus();
 };
 showView();
-beginTree(failed);
-beginUsage(failed);
+proposeKey();
 begin();

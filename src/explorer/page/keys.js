@@ -1,8 +1,8 @@
 // Hot keys, one row each.
 
 import { bar, element, rate } from "./draw.js";
-import { $, may, written } from "./page.js";
-import { link } from "./route.js";
+import { $, written } from "./page.js";
+import { keyLink } from "./route.js";
 
 /** Shows the lists, and suggests their keys in input fields. */
 export function showKeys({ near, busy }) {
@@ -24,10 +24,6 @@ function showList(id, keys) {
 }
 
 function row({ key, limits }) {
-  const text = written(key);
-  const name = may("check")
-    ? element("a", { className: "key", text, href: link({ view: "keys", key: text, cost: null }) })
-    : element("span", { className: "key", text });
   const most = (field) => limits.reduce((one, other) => (other[field] > one[field] ? other : one));
   const asked = most("per_second");
   const refused = most("refused_per_second").refused_per_second;
@@ -37,7 +33,7 @@ function row({ key, limits }) {
     cell.title = `at least ${rate(asked.per_second - asked.error_per_second)}`;
   }
   const refusals = element("td", { className: refused > 0 ? "number bad" : "number", text: rate(refused) });
-  return element("tr", {}, element("td", {}, name, ...limits.map(left)), cell, refusals);
+  return element("tr", {}, element("td", {}, keyLink(key), ...limits.map(left)), cell, refusals);
 }
 
 function left(limit) {

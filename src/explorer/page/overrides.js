@@ -1,8 +1,8 @@
 // Overrides and bans: set, see and end them, and see the audit log.
 
 import { element } from "./draw.js";
-import { $, ask, may, page, say, segmentsOf, written } from "./page.js";
-import { go, link, route } from "./route.js";
+import { $, ask, page, say, segmentsOf, written } from "./page.js";
+import { go, keyLink, route } from "./route.js";
 
 /** Most overrides that are shown. */
 const MOST_SHOWN = 200;
@@ -11,12 +11,22 @@ const MOST_SHOWN = 200;
 let proposed = null;
 let shown = "";
 
+/** Fills in the key of the URL, once: what is typed over it stays, also in another domain. */
+export function proposeKey() {
+  const { key } = route();
+  if (key !== null && key !== proposed) $("override-key").value = key;
+  proposed = key;
+}
+
+/** Another domain is shown: what was said of the last one, and that all of its keys are meant, does not hold. */
+export function forgetOverride() {
+  $("override-all").checked = false;
+  say("override-done", "");
+  $("override-effects").replaceChildren();
+}
+
 /** Shows the overrides of the domain, and the last changes. */
 export async function showOverrides() {
-  const { key } = route();
-  if (key !== proposed) $("override-key").value = key ?? "";
-  proposed = key;
-  if (!may("admin")) return;
   const answers = await Promise.all([
     ask("v1/admin/list_overrides", { domain: page.domain ?? "", pageSize: MOST_SHOWN }),
     ask("v1/admin/list_audit", { pageSize: 50 }),
@@ -50,9 +60,8 @@ function row(one) {
   const end = element("button", { type: "button", text: "End", title: `End the override of ${pattern(one.key)}` });
   end.onclick = () => endOne(one);
   const begins = new Date(one.start) > new Date() ? `from ${moment(one.start)} ` : "";
-  const href = link({ view: "keys", key: written(one.key), cost: null });
   const isKey = one.key.length && !one.key.includes("*");
-  const name = isKey ? element("a", { className: "key", text: written(one.key), href }) : pattern(one.key);
+  const name = isKey ? keyLink(one.key) : pattern(one.key);
   return element(
     "tr",
     { className: one.ban ? "bad" : "" },
@@ -82,10 +91,15 @@ async function endOne({ domain, key }) {
   }
 }
 
-/** The contents of the form. */
+/** The contents of the form. Throws an error that says what is missing or wrong. */
 function wanted() {
-  const typed = $("override-key").value;
+  const [typed, isAll] = [$("override-key").value, $("override-all").checked];
+  // A field that was left empty by mistake must not concern every client.
+  if (!typed && !isAll) throw new Error("Type a key, or check “all keys of the domain”.");
+  if (typed && isAll) throw new Error("Either a key or “all keys of the domain”, not both.");
   const [kind, value] = [$("override-change").value, $("override-value").value];
+  // JSON has no infinity, and no number for what is none.
+  if (kind === "times" && !(Number(value) > 0)) throw new Error(`“${value}” is not a number above 0, such as 10 or 0.5.`);
   const changes = {
     times: { factor: 1 / Number(value) },
     limits: { limits: value },
@@ -108,9 +122,15 @@ async function set(dryRun) {
     const { effects, override, replaced } = await ask("v1/admin/set_override", { ...wanted(), dryRun });
     const instead = replaced ? `, in place of: ${described(replaced)}` : "";
     say("override-done", `${dryRun ? "Would set" : "Set"} ${pattern(override.key)}: ${described(override)}${instead}.`, "good");
-    const lines = effects.map(({ after, before, limit }) => element("li", { text: `${limit}: ${before} → ${after}` }));
-    if (!lines.length && !override.ban) lines.push(element("li", { text: "No limit of the policy is changed." }));
-    $("override-effects").replaceChildren(...lines);
+    const changes = effects.filter(({ after, before }) => after !== before);
+    const lines = changes.map(({ after, before, limit }) => `${limit}: ${before} → ${after}`);
+    if (override.ban && !effects.length)
+      lines.push("No limit of the policy is at the pattern or below; the ban is in force all the same.");
+    if (!override.ban && !changes.length) lines.push("No limit of the policy is changed.");
+    for (const segment of override.key)
+      if (segment.includes("*") && segment !== "*")
+        lines.push(`“${segment}” is not a wildcard: only a segment of just that text matches it.`);
+    $("override-effects").replaceChildren(...lines.map((text) => element("li", { text })));
     if (!dryRun) await showOverrides();
   } catch (error) {
     say("override-done", error.message, "bad");
@@ -130,5 +150,9 @@ $("override-form").onsubmit = (event) => {
   event.preventDefault();
   set(event.submitter?.id === "override-try");
 };
-$("override-this").onclick = () => go({ view: "overrides" });
+$("override-this").onclick = () => {
+  proposed = null;
+  proposeKey();
+  go({ view: "overrides" });
+};
 showValue();

@@ -29,6 +29,9 @@ export async function ask(path, body) {
   return answer;
 }
 
+/** Why a request has failed. */
+export const problemOf = (error) => (error.status ? error.message : "the service does not answer");
+
 export const may = (role) => page.roles.includes(role);
 
 /** A key as it is typed: segments with `/` between, `\` before a slash or backslash within one. */

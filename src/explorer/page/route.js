@@ -1,6 +1,7 @@
 // The URL's fragment: view, domain, key and filters. A fragment is not sent to the service, so no log has the keys in it.
 
-import { $ } from "./page.js";
+import { element } from "./draw.js";
+import { $, may, written } from "./page.js";
 
 /** The views, which are the ids of their elements. */
 const VIEWS = ["overview", "policy", "keys", "usage", "overrides", "simulate"];
@@ -21,6 +22,13 @@ export function link(changes) {
   const { view, ...fields } = { ...route(), ...changes };
   const query = new URLSearchParams(Object.entries(fields).filter(([, value]) => value !== null));
   return `#/${view}?${query.toString().replaceAll("%2F", "/")}`;
+}
+
+/** A key's name, as a link to its state if this client may see it. One that is known as a hash has no link. */
+export function keyLink(key, hashed = []) {
+  const text = written(key);
+  if (!may("check") || hashed.length) return element("span", { className: "key", text });
+  return element("a", { className: "key", text, href: link({ view: "keys", key: text, cost: null }) });
 }
 
 /** Navigates with a new entry of the history. */

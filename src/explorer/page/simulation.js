@@ -6,8 +6,20 @@ import { $, ask, page, say, segmentsOf } from "./page.js";
 const HEIGHT = 170;
 const MARGIN = { side: 44, top: 8, bottom: 26 };
 
+/** Increases with each simulation, so that answers to an older one are dropped. */
+let simulation = 0;
+
+/** Deletes the result: another domain is shown. */
+export function forgetSimulation() {
+  simulation += 1;
+  $("plots").replaceChildren();
+  say("simulated", "");
+}
+
 async function onSimulate(event) {
   event.preventDefault();
+  forgetSimulation();
+  const mine = simulation;
   const draft = $("draft").value.trim() === "" ? "" : $("draft").value;
   const wanted = { domain: page.domain, key: segmentsOf($("sim-key").value), random: $("random").checked };
   for (const [name, id] of [
@@ -22,12 +34,12 @@ async function onSimulate(event) {
   try {
     const inForce = ["Policy in force", await ask("ui/api/simulate", wanted)];
     const drafted = draft ? [["Draft", await ask("ui/api/simulate", { ...wanted, draft })]] : [];
+    if (mine !== simulation) return;
     const courses = [...drafted, inForce];
     $("plots").replaceChildren(...courses.map(([name, course]) => plot(name, course, wanted.seconds)));
     say("simulated", courses.map(([name, course]) => `${name}: ${totals(course)}`).join("\n"));
   } catch (error) {
-    $("plots").replaceChildren();
-    say("simulated", error.message, "bad");
+    if (mine === simulation) say("simulated", error.message, "bad");
   }
 }
 

@@ -1,7 +1,7 @@
 // The state of one key.
 
 import { bar, element, number, time } from "./draw.js";
-import { $, ask, may, page, say, segmentsOf, written } from "./page.js";
+import { $, ask, may, page, problemOf, say, segmentsOf, written } from "./page.js";
 import { confirmReset } from "./reset.js";
 import { go, route } from "./route.js";
 
@@ -18,23 +18,25 @@ export async function inspectRoute() {
   $("cost").value = cost ?? "1";
   $("reset-done").textContent = "";
   hide();
-  if (!key || !may("check")) return;
-  wanted = { domain: page.domain, key: segmentsOf(key), cost: Number(cost ?? 1) };
-  try {
-    await inspect();
-  } catch (error) {
-    if (error.status === 401) throw error;
-    hide();
-    say("verdict", error.message, "bad");
-  }
+  wanted = key && may("check") ? { domain: page.domain, key: segmentsOf(key), cost: Number(cost ?? 1) } : null;
+  await inspect();
 }
 
-/** Updates the state of the inspected key. */
+/** Updates the state of the inspected key, or says why it is not known. */
 export async function inspect() {
   if (!wanted) return;
   const asked = wanted;
-  const answer = await ask("ui/api/key", asked);
-  if (wanted !== asked) return;
+  try {
+    const answer = await ask("ui/api/key", asked);
+    if (wanted === asked) show(answer);
+  } catch (error) {
+    if (wanted !== asked) return;
+    hide();
+    say("verdict", problemOf(error), "bad");
+  }
+}
+
+function show(answer) {
   seen = answer;
   say("verdict", ...verdict(answer));
   $("levels").hidden = !answer.levels.length;
@@ -44,7 +46,7 @@ export async function inspect() {
 }
 
 function hide() {
-  wanted = seen = null;
+  seen = null;
   say("verdict", "");
   $("levels").hidden = $("resets").hidden = $("overriding").hidden = true;
 }

@@ -1,7 +1,7 @@
 // The policy as a tree, with the rates of each limit.
 
 import { element, number, rate } from "./draw.js";
-import { $, ask, calmly, page } from "./page.js";
+import { $, ask, calmly, page, problemOf } from "./page.js";
 import { correct, route } from "./route.js";
 
 /** Larger trees are collapsed at first. */
@@ -9,23 +9,18 @@ const MOST_OPEN = 40;
 
 /** The elements of each limit that change, by the limit's number. */
 const rows = new Map();
-let failed = () => {};
-
-/** Calls `onFailure` with errors of the tree's requests. */
-export function beginTree(onFailure) {
-  failed = onFailure;
-  const load = calmly(() => {
-    correct({ filter: $("filter").value || null });
-    loadTree().catch(failed);
-  });
-  $("filter").oninput = load;
-  $("find").onsubmit = (event) => event.preventDefault();
-  $("expand").onclick = () => setOpen(true);
-  $("collapse").onclick = () => setOpen(false);
-}
 
 function setOpen(isOpen) {
   for (const details of $("tree").querySelectorAll("details")) details.open = isOpen;
+}
+
+/** Loads the tree for a changed filter, or says why it cannot. */
+export async function filterTree() {
+  await loadTree().catch(showProblem);
+}
+
+function showProblem(error) {
+  $("matches").textContent = problemOf(error);
 }
 
 /** Loads the policy of the shown domain, or else of the first one, and shows it filtered. */
@@ -44,7 +39,7 @@ export async function loadTree() {
   showFacts(answer);
   rows.clear();
   const isOpen = filter !== "" || answer.nodes.length <= MOST_OPEN;
-  $("tree").replaceChildren(...branch(answer.nodes, null, isOpen, filter));
+  $("tree").replaceChildren(...branch(answer.nodes, null, isOpen, filter), ...others(answer));
 }
 
 function showFacts({ domain, domains_hidden, limits, matches, searched_all }) {
@@ -89,17 +84,20 @@ function marked(text, filter) {
   return [text.slice(0, at), element("mark", { text: text.slice(at, at + last.length) }), text.slice(at + last.length)];
 }
 
+/** Says how many nodes of the highest level are beyond the most that an answer has. */
+function others({ hidden }) {
+  return hidden ? [element("li", { className: "about", text: `… and ${number(hidden)} more: use the filter` })] : [];
+}
+
 function moreButton(node, list, hasOthers) {
   const text = `${number(node.hidden)} ${hasOthers ? "more" : "not shown"}`;
   const button = element("button", { type: "button", className: "link", text });
   button.onclick = async () => {
     try {
       const answer = await ask("ui/api/policy", { domain: page.domain, below: [node.id, page.version] });
-      list.replaceChildren(...branch(answer.nodes, null, false, ""));
-      const shown = answer.nodes.filter((one) => one.parent === null).length;
-      if (shown < node.hidden) list.append(element("li", { className: "about", text: "… and others: use the filter" }));
+      list.replaceChildren(...branch(answer.nodes, null, false, ""), ...others(answer));
     } catch (error) {
-      failed(error);
+      showProblem(error);
     }
   };
   return button;
@@ -132,3 +130,11 @@ export function showRates(perSecond) {
     shares[1].style.width = `${all ? (refused / all) * 100 : 0}%`;
   }
 }
+
+$("filter").oninput = calmly(() => {
+  correct({ filter: $("filter").value || null });
+  filterTree();
+});
+$("find").onsubmit = (event) => event.preventDefault();
+$("expand").onclick = () => setOpen(true);
+$("collapse").onclick = () => setOpen(false);

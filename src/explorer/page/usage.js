@@ -1,8 +1,8 @@
 // Usage: the keys that are fullest, and the replicas. Both are the operators' API.
 
 import { bar, element, number, rate, time } from "./draw.js";
-import { $, ask, may, page, segmentsOf, written } from "./page.js";
-import { link } from "./route.js";
+import { $, ask, page, problemOf, segmentsOf } from "./page.js";
+import { keyLink } from "./route.js";
 
 /** Rows read per press of the button, and rows of a page. */
 const MAX_READ = 10_000;
@@ -10,8 +10,12 @@ const PAGE = 500;
 /** Maximum of rows shown: the fullest ones. */
 const MAX_SHOWN = 100;
 
+/** What the list says before it has rows. */
+const ABOUT = $("usage-read").textContent;
+
 /** The rows read so far: their number, the fullest of them, and the cursor of the next page; empty: the end. */
-let read = { count: 0, fullest: [], cursor: "" };
+const NOTHING = { count: 0, fullest: [], cursor: "" };
+let read = NOTHING;
 /** Increases with each new list, so that answers for an older one are dropped. */
 let list = 0;
 
@@ -46,16 +50,10 @@ function show() {
 }
 
 function row(found) {
-  const text = written(found.key);
-  // A key that is stored as a hash cannot be inspected by it.
-  const isPlain = may("check") && !found.hashed.length;
-  const name = isPlain
-    ? element("a", { className: "key", text, href: link({ view: "keys", key: text, cost: null }) })
-    : element("span", { className: "key", text });
   const [used, limit] = [Number(found.used), Number(found.limit)];
   const held = Number(found.outstanding);
   const cells = [
-    element("td", {}, name, element("div", { className: "about", text: found.limitName + (found.shadow ? " (shadow)" : "") })),
+    element("td", {}, keyLink(found.key, found.hashed), element("div", { className: "about", text: found.limitName + (found.shadow ? " (shadow)" : "") })),
     element("td", { className: found.atLimit ? "bad" : "", data: { label: "Used" } }, bar(limit - used, limit), ` ${number(used)} of ${number(limit)}`),
     element("td", { className: "number", data: { label: "Leased or reserved" }, text: number(held) }),
     element("td", { className: "number", data: { label: "Full again in" }, text: time(micros(found.resetAfter)) }),
@@ -85,14 +83,27 @@ function replica(found) {
   return element("tr", {}, ...cells);
 }
 
-/** Wires the forms; calls `failed` with errors. */
-export function beginUsage(failed) {
-  const start = (event) => {
-    event.preventDefault();
-    list += 1;
-    read = { count: 0, fullest: [], cursor: "" };
-    readOn(list).catch(failed);
-  };
-  $("usage-form").onsubmit = start;
-  $("usage-more").onclick = () => readOn(list).catch(failed);
+/** Empties the list: another one starts, or another domain is shown. */
+export function forgetUsage() {
+  list += 1;
+  read = NOTHING;
+  $("usage-read").textContent = ABOUT;
+  $("usage-table").hidden = $("usage-more").hidden = true;
 }
+
+/** Reads the next rows of the list, or says why it cannot. */
+function readList() {
+  const mine = list;
+  readOn(mine).catch((error) => {
+    if (mine !== list) return;
+    $("usage-read").textContent = problemOf(error);
+    $("usage-more").hidden = !read.cursor;
+  });
+}
+
+$("usage-form").onsubmit = (event) => {
+  event.preventDefault();
+  forgetUsage();
+  readList();
+};
+$("usage-more").onclick = readList;

@@ -7,7 +7,7 @@ use weir_core::{algorithm::message::duration, hold::RESERVATION_ID_BYTES};
 
 use super::{
     AdminService, cursor,
-    keys::{query, shown},
+    keys::{domain_text, key_segments, query},
 };
 use crate::{
     limiter::stored_holds::{Owner, StoredHold},
@@ -43,7 +43,7 @@ impl AdminService {
 
 fn message(hold: StoredHold, replicas: &HashMap<String, String>) -> KeyHold {
     let StoredHold { domain, key, limit, owner, units, expires_after } = hold;
-    let (hashed, domain, key) = shown(domain, &key);
+    let ((hashed, key), domain) = (key_segments(&key), domain_text(domain, &key));
     let (kind, owner, reservation) = match owner {
         Owner::Lease(owner) => (HoldKind::Lease, format!("{owner:016x}"), String::new()),
         Owner::Reservation(name) => of_reservation(HoldKind::Reservation, &name),

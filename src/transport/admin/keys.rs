@@ -45,7 +45,7 @@ pub(super) fn query(request: &ListKeysRequest) -> Result<KeyQuery<'_>, Invalid> 
 
 fn usage(stored: StoredKey) -> KeyUsage {
     let StoredKey { domain, key, limit, usage } = stored;
-    let (hashed, domain, key) = shown(domain, &key);
+    let ((hashed, key), domain) = (key_segments(&key), domain_text(domain, &key));
     let mut message = KeyUsage { domain, key, hashed, limit_name: limit.into(), ..KeyUsage::default() };
     if let Some(usage) = usage {
         message.known = true;
@@ -59,14 +59,19 @@ fn usage(stored: StoredKey) -> KeyUsage {
     message
 }
 
-/// Returns a stored key as in an answer: the indexes of hashed segments, the domain, and the segments.
-pub(super) fn shown(domain: Option<Box<str>>, key: &Key) -> (Vec<u32>, String, Vec<String>) {
+/// Returns a key as in answers: the indexes of its hashed segments, and its segments.
+pub fn key_segments(key: &Key) -> (Vec<u32>, Vec<String>) {
     let hashed = (0..key.depth()).filter(|index| key.is_hashed(*index)).map(|index| index as u32).collect();
     let segment = |index| match key.is_hashed(index) {
         true => hash(key.segment(index)),
         false => String::from_utf8_lossy(key.segment(index)).into_owned(),
     };
-    (hashed, domain.map_or_else(|| hash(key.domain()), String::from), (0..key.depth()).map(segment).collect())
+    (hashed, (0..key.depth()).map(segment).collect())
+}
+
+/// Returns the domain of a stored key as in answers.
+pub(super) fn domain_text(domain: Option<Box<str>>, key: &Key) -> String {
+    domain.map_or_else(|| hash(key.domain()), String::from)
 }
 
 fn hash(bytes: &[u8]) -> String {

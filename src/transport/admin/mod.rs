@@ -19,6 +19,7 @@ use crate::{
     overrides::OverrideService,
 };
 pub use fleet::ReplicaRegistry;
+pub use keys::key_segments;
 use scan_schedule::ScanSchedule;
 
 /// Serves the operators' API.

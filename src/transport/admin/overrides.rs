@@ -46,8 +46,8 @@ impl AdminService {
         actor: &Actor,
     ) -> Result<SetOverrideResponse, Rejected> {
         let one = request.r#override.ok_or_else(|| invalid("override", "the override is missing"))?;
-        let start = one.start.map(|at| moment(&at, "override.start")).transpose()?;
-        let end = one.end.map(|at| moment(&at, "override.end").map(OverrideEnd::At)).transpose()?;
+        let start = one.start.map(|at| moment(&at, "start")).transpose()?;
+        let end = one.end.map(|at| moment(&at, "end").map(OverrideEnd::At)).transpose()?;
         let length = |ttl| {
             micros(ttl).ok_or_else(|| invalid("ttl", "ttl must be 1us to 2^53us (285 years), in whole microseconds"))
         };
@@ -92,11 +92,16 @@ impl AdminService {
         let query = KeyQuery { domain: Some(&one.domain), prefix, count: MAX_PAGE };
         let is_shared = self.limiter.store().shared().is_some();
         let (mut keys, mut cursor, until) = (0, None, Instant::now() + COUNTING);
+        // The entries of a key follow each other, also from page to page.
+        let mut last = None;
         loop {
             let page = self.scan_schedule.run(is_shared, self.limiter.stored_keys(&query, cursor.as_deref())).await?;
-            let (mut page, next) = page?;
-            page.dedup_by(|one, other| one.key == other.key);
-            keys += page.iter().filter(|stored| one.matches(&stored.key)).count() as u64;
+            let (page, next) = page?;
+            for stored in page {
+                let is_next = last.as_ref() != Some(&stored.key);
+                keys += u64::from(is_next && one.matches(&stored.key));
+                last = Some(stored.key);
+            }
             cursor = next;
             if cursor.is_none() || Instant::now() >= until {
                 return Ok((keys, cursor.is_some()));
@@ -200,7 +205,7 @@ fn page_of(wanted: u32, usual: usize) -> usize {
     if wanted == 0 { usual } else { (wanted as usize).min(MAX_PAGE) }
 }
 
-fn invalid(field: &str, message: &str) -> CheckError {
+fn invalid(field: &str, message: impl Into<String>) -> CheckError {
     Invalid::field_error(field, message).into()
 }
 
@@ -265,9 +270,10 @@ fn timestamp(at: Micros) -> Timestamp {
     Timestamp { seconds: at.div_euclid(SECOND), nanos: (at.rem_euclid(SECOND) * 1_000) as i32 }
 }
 
-/// Converts a timestamp of a message into whole microseconds.
-fn moment(at: &Timestamp, field: &str) -> Result<Micros, CheckError> {
+/// Converts a timestamp of an override, its start or end, into whole microseconds.
+fn moment(at: &Timestamp, name: &str) -> Result<Micros, CheckError> {
     let is_valid = (0..1_000_000_000).contains(&at.nanos) && (0..=LAST_MOMENT / SECOND).contains(&at.seconds);
     let moment = || at.seconds * SECOND + Micros::from(at.nanos / 1_000);
-    is_valid.then(moment).ok_or_else(|| invalid(field, "a timestamp between 1970 and 9999"))
+    let rule = || format!("the {name} must be a timestamp between 1970 and 9999");
+    is_valid.then(moment).ok_or_else(|| invalid(&format!("override.{name}"), rule()))
 }

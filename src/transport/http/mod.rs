@@ -23,7 +23,7 @@ use axum::{
 use bytes::BytesMut;
 use serde::Serialize;
 use tracing::error;
-use weir_core::plan::Ban;
+use weir_core::{domain::Micros, plan::Ban};
 use weir_store::Store;
 use weir_telemetry::LogLimit;
 
@@ -238,7 +238,9 @@ impl<S: Store> Api<S> {
     fn all_answers(&self, all: &AllAnswers<'_>, summary_only: &[bool]) -> Response {
         let (bytes, levels) =
             (batch::write_all(all, summary_only), all.answers.iter().flat_map(|answer| &answer.levels));
-        let ban = all.answers.iter().find_map(Answer::ban);
+        // The checks pass together once the last of their bans has ended.
+        let bans = all.answers.iter().filter_map(Answer::ban);
+        let ban = bans.max_by_key(|ban| ban.ends_after.unwrap_or(Micros::MAX));
         self.decided(all.allowed, all.binding(), levels, ban, self.json(".weir.v1.CheckAllResponse", &bytes))
     }
 
@@ -295,7 +297,7 @@ fn detail(binding: Option<&Quota<'_>>) -> String {
             let after = Duration::from_micros(after.unsigned_abs());
             format!("the limit `{name}` refuses; the same request passes after {after:?}")
         }
-        None => format!("the limit `{name}` refuses, and no wait will help: the cost is above what it can ever pass"),
+        None => format!("the limit `{name}` refuses, and no wait will help"),
     }
 }
 

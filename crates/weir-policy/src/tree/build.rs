@@ -1,7 +1,7 @@
 //! Builds the tree of a domain.
 
 use weir_core::{
-    domain::{Charge, OnStoreFailure},
+    domain::{Charge, OnStoreFailure, key::MAX_PLAIN_BYTES},
     plan::{Limit, identify},
 };
 
@@ -44,7 +44,9 @@ impl Domain {
     /// Adds the child for exactly this name, also for `*`. Returns an existing child unchanged.
     pub(crate) fn add_exact(&mut self, parent: NodeId, segment: &str) -> NodeId {
         let next = self.nodes.len() as NodeId;
-        let id = *self.nodes[parent as usize].children.entry(segment.as_bytes().into()).or_insert(next);
+        let node = &mut self.nodes[parent as usize];
+        node.has_long_names |= segment.len() > MAX_PLAIN_BYTES;
+        let id = *node.children.entry(segment.as_bytes().into()).or_insert(next);
         self.grow_to(id)
     }
 
