@@ -48,7 +48,7 @@ use super::{
     routes::{self, Target, path},
     status::Rejected,
 };
-use crate::telemetry::CallKind;
+use crate::telemetry::{CallKind, RlqsRejections};
 use deadline::Deadline;
 use health::Health;
 pub use health::ServingReporter;
@@ -79,6 +79,7 @@ struct Shared<S> {
     rls: Rls<S>,
     /// The quotas, if limits are divided among Envoys.
     quotas: Option<Arc<Quotas<S>>>,
+    quota_rejections: Arc<RlqsRejections>,
     health: Health,
     reflection: Reflection,
     streams: ConcurrencyLimit,
@@ -101,12 +102,17 @@ impl<S: Store> GrpcPort<S> {
         reporter.report(true).await;
         let connected = Connected::new(drain);
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, metrics.too_many_open.clone());
+        let quota_rejections = quotas.as_ref().map(|quotas| Arc::clone(quotas.rejections())).unwrap_or_else(|| {
+            let metrics = services.checks.limiter().metrics();
+            Arc::new(RlqsRejections::new(metrics.registry()))
+        });
         let shared = Arc::new(Shared {
             rls: Rls::new(services.checks.clone(), envoy),
             services,
             health: Health::new(&reporter),
             reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS), quotas.is_some()),
             quotas,
+            quota_rejections,
             streams: open(settings.max_open_streams),
             metrics: metrics.clone(),
             max_message_bytes,

@@ -11,6 +11,7 @@ use hyper::{
 };
 use tonic::{Status, Streaming, body::Body};
 use tower::service_fn;
+use tracing::warn;
 use weir_server::{Connected, Pace, Permit};
 use weir_store::Store;
 
@@ -95,6 +96,9 @@ impl<S: Store> GrpcPort<S> {
     pub(super) async fn stream_quotas(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let Some(quotas) = &self.shared.quotas else {
             self.connected.answered_by_its_head(request);
+            if self.shared.quota_rejections.domain.count() {
+                warn!(peer = self.connected.peer.map(display), "an Envoy gets no quotas: rlqs.domains is empty");
+            }
             return Status::unimplemented("the setting rlqs.domains is empty").into_http();
         };
         let answers = |messages, permit, _| {

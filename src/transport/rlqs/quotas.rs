@@ -1,9 +1,6 @@
 //! Divides limits among the buckets of all streams.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant as StdInstant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
@@ -18,7 +15,6 @@ use weir_core::{
     quota::{Divider, Load, QuotaTiming},
 };
 use weir_store::Store;
-use weir_telemetry::LogLimit;
 
 use super::{
     authority::{Renewing, hold_ttl},
@@ -28,7 +24,7 @@ use super::{
 };
 use crate::{
     limiter::{Limiter, quota::QuotaPath},
-    telemetry::RlqsMetrics,
+    telemetry::{RlqsMetrics, RlqsRejections},
 };
 
 /// Interval at which due levels are divided and renewed.
@@ -57,7 +53,7 @@ pub struct Quotas<S> {
     joined: Notify,
     added: Notify,
     metrics: RlqsMetrics,
-    warnings: LogLimit,
+    rejections: Arc<RlqsRejections>,
 }
 
 /// How limits are divided.
@@ -72,6 +68,7 @@ pub struct QuotaMode {
 impl<S: Store> Quotas<S> {
     /// Returns quotas for the domains in `settings`.
     pub fn new(limiter: Arc<Limiter<S>>, settings: &RlqsSettings, mode: QuotaMode) -> Arc<Self> {
+        let rejections = Arc::new(RlqsRejections::new(limiter.metrics().registry()));
         let mut timing = settings.timing();
         if mode.is_shared {
             // Rates that other Envoys still use are held in the store, even before they report here.
@@ -91,7 +88,7 @@ impl<S: Store> Quotas<S> {
             joined: Notify::new(),
             added: Notify::new(),
             metrics,
-            warnings: LogLimit::default(),
+            rejections,
         })
     }
 
@@ -133,8 +130,7 @@ impl<S: Store> Quotas<S> {
 
     /// Counts a bucket or a holder that was rejected for lack of capacity.
     fn full(&self) {
-        self.metrics.full.increment(1);
-        if self.warnings.allows(StdInstant::now()) {
+        if self.rejections.full.count() {
             let (max_buckets, max_holders) = (self.max_buckets, self.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET));
             warn!(
                 max_buckets,
@@ -146,7 +142,7 @@ impl<S: Store> Quotas<S> {
     /// Returns the number of a bucket whose id is new, or has its entries in another order.
     fn add(&self, state: &mut QuotaState, domain: usize, id: &[u8]) -> Option<u32> {
         let Some(entries) = wire::entries(id) else {
-            self.metrics.unreadable.increment(1);
+            self.unreadable();
             return None;
         };
         let id = wire::id_of(&entries);
@@ -300,8 +296,13 @@ impl<S: Store> Quotas<S> {
         }
     }
 
-    /// Counts a message that cannot be decoded.
+    /// Counts a message or a bucket that cannot be decoded.
     pub fn unreadable(&self) {
-        self.metrics.unreadable.increment(1);
+        self.rejections.unreadable.count();
+    }
+
+    /// Returns the counters of reports without effect.
+    pub fn rejections(&self) -> &Arc<RlqsRejections> {
+        &self.rejections
     }
 }
