@@ -12,8 +12,9 @@ const REQUESTS: Metric = (
 );
 const REJECTED: Metric = (
     "weir_rlqs_rejected_total",
-    "Reports of Envoys without effect, by reason: unreadable, also of a bucket of over 64 entries or 4 KiB; full: of a \
-     new bucket beyond rlqs.max_buckets; domain: a stream whose domain is not in rlqs.domains.",
+    "Reports of Envoys that were rejected, by reason: unreadable: malformed, or of a bucket whose id is not UTF-8; \
+     large: of a bucket of over 64 entries or 4 KiB, which is denied; full: of a new bucket beyond rlqs.max_buckets; \
+     domain: a stream whose domain is not in rlqs.domains.",
 );
 const RENEWALS_LOST: Metric =
     ("weir_rlqs_renewals_lost_total", "Renewals of this replica's part of a limit that the store did not answer.");
@@ -27,10 +28,12 @@ const HELD: Metric = (
 /// Minimum interval between two log lines about one reason.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Reports that have no effect, by reason.
+/// Reports that are rejected, by reason.
 pub struct RlqsRejections {
-    /// Messages and buckets that cannot be read.
+    /// Messages that are malformed, and buckets that no answer can name.
     pub unreadable: Rejection,
+    /// Buckets that are too large, which are denied.
+    pub large: Rejection,
     /// Buckets, or further holders of them, beyond the capacity.
     pub full: Rejection,
     /// Streams of a domain whose limits are not divided.
@@ -50,7 +53,12 @@ impl RlqsRejections {
             count: registry.counter(REJECTED, &[("reason", reason)]),
             log: LogLimit::every(LOG_EVERY),
         };
-        Self { unreadable: reason("unreadable"), full: reason("full"), domain: reason("domain") }
+        Self {
+            unreadable: reason("unreadable"),
+            large: reason("large"),
+            full: reason("full"),
+            domain: reason("domain"),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     rlqs::{POLICY, open, runtime, setup},
     support::{
         Server,
-        quotas::{QuotaStream, bucket},
+        quotas::{Assignment, QuotaStream, bucket},
     },
 };
 
@@ -52,13 +52,22 @@ fn reports_that_have_no_room_do_not_hold_up_those_behind_them() {
         let (mut first, mut second) = (open(&server).await, open(&server).await);
         first.report(bucket("one"), 1, 0, 0).await;
         first.until("one", |assignment| assignment.rate() > 0.0).await;
-        for user in ["other", &"long".repeat(1_100)] {
+        let long = "long".repeat(1_100);
+        for user in ["other", &long] {
             second.report(bucket(user), 1, 0, 0).await;
         }
         second.report(bucket("one"), 1, 0, 0).await;
         second.until("one", |assignment| assignment.rate() > 0.0).await;
-        for reason in ["full", "unreadable"] {
+        assert_eq!((second.assignments.get("other"), second.assignments[&long]), (None, (Assignment::DenyAll, 15)));
+        for reason in ["full", "large"] {
             assert_eq!(rejected(&server, reason), 1.0, "{reason}");
         }
+        for user in ["other", &long] {
+            second.report(bucket(user), 0, 0, 5).await;
+            second.until(user, |assignment| assignment == Assignment::Abandon).await;
+        }
+        assert_eq!(server.metric("weir_rlqs_buckets"), 1.0);
+        let line = server.log_lines("buckets are denied: their ids have more than 64 entries or 4 KiB").pop();
+        assert_eq!(line.expect("a line")["domain"], "api");
     });
 }

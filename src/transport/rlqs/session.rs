@@ -17,6 +17,8 @@ use super::{
 
 /// Maximum number of buckets in one answer, so that other streams are not delayed.
 const MAX_ANSWERED_TOGETHER: usize = 256;
+const MALFORMED: &str = "the message is malformed";
+const MALFORMED_USAGE: &str = "bucket_quota_usages: one cannot be read";
 /// Maximum number of characters of a client's domain in the log.
 const MAX_LOGGED_CHARS: usize = 64;
 
@@ -51,8 +53,8 @@ impl<S: Store> Session<S> {
     /// INVALID_ARGUMENT for an invalid report or one of another domain, NOT_FOUND for a domain that is not divided.
     pub fn receive(&mut self, message: Bytes) -> Result<(), Status> {
         let Some((domain, reports)) = wire::read(message) else {
-            self.quotas.unreadable();
-            return Err(Status::invalid_argument("the message is malformed"));
+            self.quotas.unreadable(MALFORMED);
+            return Err(Status::invalid_argument(MALFORMED));
         };
         let named = match &*domain {
             "" => None,
@@ -97,8 +99,8 @@ impl<S: Store> Session<S> {
                 break;
             };
             let Ok(report) = Report::decode(report) else {
-                self.quotas.unreadable();
-                return Err(Status::invalid_argument("bucket_quota_usages: one cannot be read"));
+                self.quotas.unreadable(MALFORMED_USAGE);
+                return Err(Status::invalid_argument(MALFORMED_USAGE));
             };
             self.quotas.report(self.number, domain, &report, &mut out);
         }
