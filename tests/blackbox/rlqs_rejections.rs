@@ -7,7 +7,7 @@ use tonic::Code;
 use crate::{
     rlqs::{POLICY, open, runtime, setup},
     support::{
-        Server,
+        Server, eventually_async,
         quotas::{Assignment, QuotaStream, bucket},
     },
 };
@@ -69,5 +69,30 @@ fn reports_that_have_no_room_do_not_hold_up_those_behind_them() {
         assert_eq!(server.metric("weir_rlqs_buckets"), 1.0);
         let line = server.log_lines("buckets are denied: their ids have more than 64 entries or 4 KiB").pop();
         assert_eq!(line.expect("a line")["domain"], "api");
+    });
+}
+
+#[test]
+fn the_values_that_clients_send_end_no_stream() {
+    runtime().block_on(async {
+        let server = setup().start();
+        let mut stream = open(&server).await;
+        // One message of more than grpc.max_message_bytes, whose reports are large, too large, and usual.
+        let long: Vec<_> = (0..30).map(|number| format!("{number:050000}")).collect();
+        let users = long.iter().cloned().chain(["x".repeat(100_000), "alex".to_owned()]);
+        stream.report_all(users.map(|user| bucket(&user)), 1, 0, 0).await;
+        stream.until("alex", |assignment| assignment.rate() > 0.0).await;
+        for user in &long {
+            assert_eq!(stream.until(user, |_| true).await.0, Assignment::DenyAll);
+        }
+        assert_eq!(rejected(&server, "large"), 31.0);
+        // Many usual ones.
+        let many: Vec<_> = (0..40_000).map(|number| format!("user {number:020}")).collect();
+        stream.report_all(many.iter().map(|user| bucket(user)), 1, 0, 0).await;
+        eventually_async("they are kept", async || {
+            stream.listen(Duration::from_millis(50)).await;
+            (server.metric("weir_rlqs_buckets") == 40_001.0).then_some(())
+        })
+        .await;
     });
 }

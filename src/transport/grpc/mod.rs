@@ -7,6 +7,7 @@ mod deadline;
 mod health;
 mod lease;
 mod messages;
+mod quota_messages;
 mod quota_stream;
 mod reflection;
 mod settings;
@@ -23,7 +24,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use hyper::{
-    Request, Response, StatusCode,
+    HeaderMap, Request, Response, StatusCode,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderValue},
 };
@@ -53,6 +54,7 @@ use deadline::Deadline;
 use health::Health;
 pub use health::ServingReporter;
 pub use messages::{LARGE_MESSAGE_BYTES, READ_AHEAD_BYTES};
+pub use quota_messages::MAX_REPORT_BYTES;
 pub use reflection::MAX_REFLECTIONS;
 use reflection::Reflection;
 
@@ -85,6 +87,18 @@ struct Shared<S> {
     streams: ConcurrencyLimit,
     metrics: ListenerMetrics,
     max_message_bytes: usize,
+}
+
+impl<S> Shared<S> {
+    /// Counts an answer to a message beyond the bound, by its headers or trailers.
+    fn count_too_large(&self, headers: &HeaderMap) {
+        if codec::is_too_large(headers) {
+            self.metrics.too_large.increment(1);
+            if TOO_LARGE.allows(Instant::now()) {
+                warn!(max_bytes = self.max_message_bytes, "calls are rejected: messages exceed grpc.max_message_bytes");
+            }
+        }
+    }
 }
 
 impl<S: Store> GrpcPort<S> {
@@ -154,15 +168,7 @@ impl<S: Store> GrpcPort<S> {
         });
         let request = self.incomplete_calls.waiting(request, Expected::Message);
         let response = codec::unary(self.shared.max_message_bytes).unary(call, request).await;
-        if codec::is_too_large(&response) {
-            self.shared.metrics.too_large.increment(1);
-            if TOO_LARGE.allows(Instant::now()) {
-                warn!(
-                    max_bytes = self.shared.max_message_bytes,
-                    "calls are rejected: messages exceed grpc.max_message_bytes"
-                );
-            }
-        }
+        self.shared.count_too_large(response.headers());
         response
     }
 
