@@ -152,11 +152,12 @@ async fn one_bad_resource_rejects_the_whole_response() {
     // A line for each problem; one resource has two.
     let lines = count + 2;
     assert_eq!(server.log_lines(NOT_VALID).len(), lines);
-    // Some control planes repeat the response after a NACK, in any order: logged once, rejected with a backoff.
+    // Some control planes repeat the resources after a NACK, in any order and also as a new version: logged once, rejected
+    // with a backoff.
     let started = Instant::now();
     let mut resources = vec![good(), config("bad", "", Vec::new())];
-    for _ in 0..5 {
-        let nack = plane.send("2", resources.clone());
+    for version in ["2", "2", "3", "4", "5"] {
+        let nack = plane.send(version, resources.clone());
         assert!(nack.error_detail.is_some_and(|error| error.message.contains("descriptors need their domain's name")));
         resources.reverse();
     }
