@@ -133,6 +133,17 @@ async fn one_bad_resource_rejects_the_whole_response() {
         ),
         (odd("type.googleapis.com/google.protobuf.Empty", b""), "the resource is a `type.googleapis.com/google"),
         (odd(&good().type_url, b"\xff"), "xds:#1: the resource cannot be decoded"),
+        (
+            config(
+                "bad",
+                "e",
+                vec![(0..150).fold(daily("k", "", 1), |inner, _| RateLimitDescriptor {
+                    descriptors: vec![inner],
+                    ..daily("k", "", 1)
+                })],
+            ),
+            "xds:#1: the resource cannot be decoded: failed to decode Protobuf message: RateLimitDescriptor.rate_limit: …: recursion limit reached",
+        ),
     ];
     let count = cases.len();
     for (number, (bad, expected)) in cases.into_iter().enumerate() {
