@@ -244,10 +244,16 @@ impl Client {
     }
 }
 
+/// How tonic's error for a message beyond the bound starts.
+const TOO_LARGE: &str = "Error, decoded message length too large";
+
 /// Returns the reason why a stream broke.
 fn reason(status: &Status) -> String {
     match std::error::Error::source(status) {
         Some(error) => dial::cause(error),
+        None if status.code() == Code::OutOfRange && status.message().starts_with(TOO_LARGE) => {
+            format!("a response is larger than xds.max_message_bytes: {}", status.message())
+        }
         None => format!("{} ({:?})", status.message(), status.code()),
     }
 }
