@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 use weir_policy::{Loaded, Rules};
 use weir_settings::file::is_set;
 
-use super::source::log;
+use super::policy::log_problems;
 use crate::xds::{self, DiscoveryResponse, XdsSettings};
 
 /// The file `xds.last_policy_file`, if configured. A write may hang, as on a network mount whose server is gone, so
@@ -42,7 +42,7 @@ impl LastPolicy {
                     info!(path = %path.display(), "starting with the last policy that the control plane sent");
                     return Some(loaded);
                 }
-                Err(problems) => log(&problems, "the policy in xds.last_policy_file is not valid: ignored"),
+                Err(problems) => log_problems(&problems, "the policy in xds.last_policy_file is not valid: ignored"),
             },
             Err(cause) => error!(path = %path.display(), %cause, "xds.last_policy_file cannot be read: ignored"),
         }

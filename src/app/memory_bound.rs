@@ -11,7 +11,7 @@ use super::ports::MAX_REQUESTS_TO_A_SHARED_STORE;
 use crate::{
     config::Settings,
     transport::{
-        grpc::{LARGE_MESSAGE_BYTES, MAX_REFLECTIONS, MAX_WATCHES, READ_AHEAD_BYTES},
+        grpc::{LARGE_MESSAGE_BYTES, MAX_REFLECTIONS, MAX_REPORT_BYTES, MAX_WATCHES, READ_AHEAD_BYTES},
         incomplete_calls,
         rlqs::HOLDERS_OF_A_BUCKET,
     },
@@ -42,6 +42,8 @@ const OUTAGE_CHARGE_BYTES: usize = 1 << 10;
 const QUOTA_BUCKET_BYTES: usize = 2 << 10;
 const QUOTA_LIMIT_BYTES: usize = 2 << 10;
 const QUOTA_HOLDER_BYTES: usize = 320;
+/// Bytes that a stream of quotas may keep of its largest report: the message that it is split into, and its buffer.
+const QUOTA_REPORT_BYTES: usize = 2 * MAX_REPORT_BYTES;
 /// Bytes of one lease without its limits, and of each of its limits, which holds the path once more. Leases of long
 /// paths count as several.
 const LEASE_BYTES: usize = 1 << 10;
@@ -151,8 +153,11 @@ impl MemoryBound {
             let is_divided = |domain: &Domain| rlqs.domains.iter().any(|divided| *divided.domain == *domain.name);
             let bytes = QUOTA_BUCKET_BYTES + max_limits_per_key(policy, is_divided) * QUOTA_LIMIT_BYTES;
             parts.push(part("buckets of quotas (rlqs.max_buckets)", rlqs.max_buckets, bytes));
-            let kept = grpc.max_message_bytes.saturating_mul(2);
-            parts.push(part("what their streams keep of the largest message", grpc.max_open_streams, kept));
+            parts.push(part(
+                "what their streams keep of the largest report",
+                grpc.max_open_streams,
+                QUOTA_REPORT_BYTES,
+            ));
             let holders = rlqs.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET);
             parts.push(part("Envoys' shares of them", holders, QUOTA_HOLDER_BYTES));
         }
@@ -263,7 +268,7 @@ mod tests {
         let bucket = QUOTA_BUCKET_BYTES + MAX_LEVELS * QUOTA_LIMIT_BYTES + HOLDERS_OF_A_BUCKET * QUOTA_HOLDER_BYTES;
         assert_eq!(
             shared(|settings| settings.rlqs.domains.push("api=user".to_owned().try_into().unwrap())),
-            rlqs.max_buckets * bucket + grpc.max_open_streams * 2 * grpc.max_message_bytes
+            rlqs.max_buckets * bucket + grpc.max_open_streams * QUOTA_REPORT_BYTES
         );
         assert!(MemoryBound::of(&Settings::default(), None).to_string().ends_with("MB  in all"));
         assert_eq!(bytes(|settings| settings.store.max_keys = usize::MAX), usize::MAX);

@@ -11,6 +11,10 @@ use weir_store::{AnyStore, SharedStore};
 use super::AppError;
 use crate::{config::Settings, limiter::Limiter};
 
+/// The log messages of an invalid policy, without and with one in force.
+pub(super) const NO_POLICY_YET: &str = "the policy of the control plane is not valid; there is none yet";
+const PREVIOUS_STAYS: &str = "the new policy is not valid; the previous one stays in force";
+
 /// Replaces the policy of the limiter.
 pub(super) struct PolicyReloader {
     pub limiter: Arc<Limiter<AnyStore>>,
@@ -46,12 +50,19 @@ pub(super) fn warn_of_empty(files: &[PathBuf]) {
     }
 }
 
+/// Logs each problem.
+pub(super) fn log_problems(problems: &Problems, message: &str) {
+    for problem in &problems.0 {
+        error!(%problem, "{message}");
+    }
+}
+
 impl PolicyReloader {
     /// Applies a policy. The same policy again changes nothing: a control plane sends it on each new stream, and
     /// replacing it would end all leases and the near cache.
     ///
     /// # Errors
-    /// An invalid policy, which is logged and counted; the previous one stays in force.
+    /// An invalid policy, which is logged and counted; the previous one, if any, stays in force.
     pub(super) fn reload(&mut self, loaded: Result<Loaded, Problems>) -> Result<(), Problems> {
         match loaded.and_then(|loaded| self.reject_emptied(loaded)) {
             Ok((_, hash)) if hash == self.limiter.metrics().policy_hash() => {
@@ -78,9 +89,8 @@ impl PolicyReloader {
                 Ok(())
             }
             Err(problems) => {
-                for problem in &problems.0 {
-                    error!(%problem, "the new policy is not valid; the previous one stays in force");
-                }
+                let is_first = self.limiter.policy().policy.is_awaited();
+                log_problems(&problems, if is_first { NO_POLICY_YET } else { PREVIOUS_STAYS });
                 self.limiter.metrics().policy_reload(false);
                 Err(problems)
             }

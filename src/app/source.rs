@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::task::{JoinError, spawn_blocking};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 use weir_policy::{Loaded, Rules};
 use weir_settings::Problems;
 
@@ -12,7 +12,7 @@ use super::{
     AppError,
     last_policy::LastPolicy,
     outcome::resume_panic,
-    policy::{self, PolicyReloader},
+    policy::{self, NO_POLICY_YET, PolicyReloader, log_problems},
     readiness::Readiness,
     reload::FileReloader,
 };
@@ -140,16 +140,10 @@ async fn first(client: &mut Client, last: &LastPolicy, rules: &Rules, metrics: &
                 return loaded;
             }
             Err(problems) => {
-                log(&problems, "the policy of the control plane is not valid; there is none yet");
+                log_problems(&problems, NO_POLICY_YET);
                 metrics.policy_reload(false);
                 client.reject(&response, &problems);
             }
         }
-    }
-}
-
-pub(super) fn log(problems: &Problems, what: &str) {
-    for problem in &problems.0 {
-        error!(%problem, "{what}");
     }
 }

@@ -29,6 +29,8 @@ use super::{
 /// The demand of a replica that demands a whole limit. The demand bucket has capacity for `MAX_DEMANDS` of them.
 pub const WHOLE_DEMAND: u64 = 1 << 20;
 const MAX_DEMANDS: u64 = 1 << 12;
+/// The lowest rate that can be assigned, in units: one step, and one for the full token bucket of an Envoy that joins.
+const MIN_RATE: u64 = 2;
 
 /// A limit whose rate is divided.
 #[derive(Clone, Debug)]
@@ -151,7 +153,7 @@ fn levels<'a>(domain: &'a Domain, found: &ResolvedDescriptor<'a>, overrides: &'a
     of_all.iter().filter_map(|all| level(key, all)).chain(own).collect()
 }
 
-/// Returns the rate that a limit admits in the long run, in units.
+/// Returns the rate that a limit admits in the long run, in units; 0 if it is too low to be assigned.
 fn rate(params: &Params) -> u64 {
     let (count, period) = match params.rate_bound() {
         Some(
@@ -165,7 +167,8 @@ fn rate(params: &Params) -> u64 {
         }
     };
     let a_second = u128::from(count) * u128::from(UNITS_PER_REQUEST) * SECOND as u128;
-    (a_second / period.max(1) as u128).min(u128::from(MAX_RATE)) as u64
+    let rate = (a_second / period.max(1) as u128).min(u128::from(MAX_RATE)) as u64;
+    if rate < MIN_RATE { 0 } else { rate }
 }
 
 /// Returns a bucket of `capacity` units. Units of an expired hold drain within about a second.
@@ -251,6 +254,8 @@ mod tests {
             ("token_bucket", &[("capacity", "5"), ("count", "1000"), ("period", "1s")][..], 1_000_000),
             ("gcra", &[("burst", "15"), ("count", "30"), ("period", "60s")], 500),
             ("fixed_window", &[("count", "5000"), ("period", "1h")], 1_388),
+            ("fixed_window", &[("count", "173"), ("period", "1d")], 2),
+            ("fixed_window", &[("count", "172"), ("period", "1d")], 0),
             ("sliding_window", &[("count", "100"), ("period", "10s")], 10_000),
             ("leaky_bucket", &[("size", "10"), ("drip_rate", "100ms")], 10_000),
             ("token_bucket", &[("capacity", "1"), ("count", "4294967296"), ("period", "1s")], MAX_RATE),

@@ -23,6 +23,6 @@ pub use metrics::{Metrics, MetricsSettings};
 pub use overrides::OverrideMetrics;
 pub use policy_counters::{Counts, PolicyCounters};
 pub use recent_checks::{RecentChecks, RecordedCheck, Terms};
-pub use rlqs::RlqsMetrics;
+pub use rlqs::{RlqsMetrics, RlqsRejections};
 pub use series::{CallKind, LeaseCall, LimitCounters, ReservationCall, ReservationUnits};
 pub use spans::{Spans, TracingSettings};

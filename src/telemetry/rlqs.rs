@@ -1,8 +1,10 @@
 //! Metrics of Envoy's quotas.
 
+use std::time::{Duration, Instant};
+
 use metrics::{Counter, Gauge};
 use weir_core::quota::{UNITS_PER_REQUEST, Usage};
-use weir_telemetry::{Metric, Registry};
+use weir_telemetry::{LogLimit, Metric, Registry};
 
 const REQUESTS: Metric = (
     "weir_rlqs_requests_total",
@@ -10,8 +12,9 @@ const REQUESTS: Metric = (
 );
 const REJECTED: Metric = (
     "weir_rlqs_rejected_total",
-    "Reports of Envoys without effect, by reason: unreadable, also of a bucket of over 64 entries or 4 KiB, or full: \
-     of a new bucket beyond rlqs.max_buckets.",
+    "Reports of Envoys that were rejected, by reason: unreadable: malformed, or of a bucket whose id is not UTF-8; \
+     large: of a bucket of over 64 entries or 4 KiB, which is denied; full: of a new bucket beyond rlqs.max_buckets; \
+     domain: a stream whose domain is not in rlqs.domains.",
 );
 const RENEWALS_LOST: Metric =
     ("weir_rlqs_renewals_lost_total", "Renewals of this replica's part of a limit that the store did not answer.");
@@ -22,14 +25,55 @@ const HELD: Metric = (
     "The sum of the rates of all limits that this replica divides among its Envoys, in requests per second.",
 );
 
+/// Minimum interval between two log lines about one reason.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// Reports that are rejected, by reason.
+pub struct RlqsRejections {
+    /// Messages that are malformed, and buckets that no answer can name.
+    pub unreadable: Rejection,
+    /// Buckets that are too large, which are denied.
+    pub large: Rejection,
+    /// Buckets, or further holders of them, beyond the capacity.
+    pub full: Rejection,
+    /// Streams of a domain whose limits are not divided.
+    pub domain: Rejection,
+}
+
+/// A reason: its reports are counted, and logged at most once a minute.
+pub struct Rejection {
+    count: Counter,
+    log: LogLimit,
+}
+
+impl RlqsRejections {
+    /// Creates the counters.
+    pub fn new(registry: &Registry) -> Self {
+        let reason = |reason| Rejection {
+            count: registry.counter(REJECTED, &[("reason", reason)]),
+            log: LogLimit::every(LOG_EVERY),
+        };
+        Self {
+            unreadable: reason("unreadable"),
+            large: reason("large"),
+            full: reason("full"),
+            domain: reason("domain"),
+        }
+    }
+}
+
+impl Rejection {
+    /// Counts one. Returns whether it may be logged.
+    pub fn count(&self) -> bool {
+        self.count.increment(1);
+        self.log.allows(Instant::now())
+    }
+}
+
 /// The metrics of a replica's quotas.
 pub struct RlqsMetrics {
     /// Allowed and denied requests, by domain.
     used: Vec<[Counter; 2]>,
-    /// Messages and buckets that could not be read.
-    pub unreadable: Counter,
-    /// Buckets, or further holders of them, rejected for lack of capacity.
-    pub full: Counter,
     /// Levels that the store did not renew.
     pub lost: Counter,
     streams: Gauge,
@@ -45,8 +89,6 @@ impl RlqsMetrics {
         };
         Self {
             used: domains.map(used).collect(),
-            unreadable: registry.counter(REJECTED, &[("reason", "unreadable")]),
-            full: registry.counter(REJECTED, &[("reason", "full")]),
             lost: registry.counter(RENEWALS_LOST, &[]),
             streams: registry.gauge(STREAMS, &[]),
             buckets: registry.gauge(BUCKETS, &[]),

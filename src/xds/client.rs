@@ -177,9 +177,10 @@ impl Client {
         true
     }
 
-    /// Hashes all but the nonce, with the resources in any order, as control planes send them.
+    /// Hashes the type and the resources, in any order, as control planes send them. A repeated response has another
+    /// nonce and may have another version, which the policy does not depend on.
     fn hash(&self, response: &DiscoveryResponse) -> u64 {
-        let head = self.hasher.hash_one((&response.version_info, &response.type_url));
+        let head = self.hasher.hash_one(&response.type_url);
         let resources =
             response.resources.iter().map(|resource| self.hasher.hash_one((&resource.type_url, &resource.value)));
         resources.fold(head, u64::wrapping_add)
@@ -243,10 +244,16 @@ impl Client {
     }
 }
 
+/// How tonic's error for a message beyond the bound starts.
+const TOO_LARGE: &str = "Error, decoded message length too large";
+
 /// Returns the reason why a stream broke.
 fn reason(status: &Status) -> String {
     match std::error::Error::source(status) {
         Some(error) => dial::cause(error),
+        None if status.code() == Code::OutOfRange && status.message().starts_with(TOO_LARGE) => {
+            format!("a response is larger than xds.max_message_bytes: {}", status.message())
+        }
         None => format!("{} ({:?})", status.message(), status.code()),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use prost::{Message, Name};
+use prost::{DecodeError, Message, Name};
 use prost_types::{Struct, Value as ProtoValue, value::Kind};
 use serde_json::Value as Json;
 use weir_envoy::ratelimit::config::ratelimit::v3::{
@@ -39,7 +39,7 @@ pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Pr
                 let name = if config.name.is_empty() { format!("#{index}") } else { config.name.clone() };
                 documents.push((PathBuf::from(format!("xds:{name}")), paths.file(&config)));
             }
-            Err(error) => problems.0.extend(wrong(format!("the resource cannot be decoded: {error}")).0),
+            Err(error) => problems.0.extend(wrong(format!("the resource cannot be decoded: {}", cause(&error))).0),
         }
     }
     // Sorted, since control planes send resources in any order.
@@ -55,6 +55,15 @@ pub fn compile(response: &DiscoveryResponse, rules: &Rules) -> Result<Loaded, Pr
             problems.0.extend(paths.name(found).0);
             Err(problems)
         }
+    }
+}
+
+/// Returns the error, without the messages around the field that cannot be decoded: nested descriptors have one each.
+fn cause(error: &DecodeError) -> String {
+    let text = error.to_string();
+    match text.split(": ").collect::<Vec<_>>()[..] {
+        [what, field, _, _, .., why] => format!("{what}: {field}: …: {why}"),
+        _ => text.clone(),
     }
 }
 

@@ -94,6 +94,7 @@ async fn a_call_that_fails_early_gets_a_trailers_only_response() {
     let stream = plain.call(Call::CheckStream.path(), &[], [message(&alex()), long].concat().into()).await;
     assert_eq!((stream.headers.get("grpc-status"), stream.code()), (None, Code::OutOfRange));
     assert!(!stream.body.is_empty());
+    assert_eq!(too_large(), 4.0);
 
     // The size limit applies after decompression.
     for (length, expected) in [(MOST, Code::NotFound), (MOST + 1, Code::ResourceExhausted)] {
@@ -105,7 +106,7 @@ async fn a_call_that_fails_early_gets_a_trailers_only_response() {
             expected
         );
     }
-    assert_eq!(too_large(), 4.0);
+    assert_eq!(too_large(), 5.0);
 }
 
 /// A page of another site can send these without a CORS preflight, even to a port of this machine.

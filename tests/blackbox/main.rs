@@ -61,6 +61,7 @@ mod request_ids;
 mod reservation_surfaces;
 mod reservations;
 mod rlqs;
+mod rlqs_rejections;
 mod rlqs_restarts;
 mod rolling;
 mod schema;

@@ -20,7 +20,7 @@ use crate::{
     tokens::{by, caller, token},
 };
 
-const POLICY: &str = "
+pub const POLICY: &str = "
 domain: api
 schema:
   user:
@@ -49,23 +49,6 @@ pub async fn open(server: &Server) -> QuotaStream {
 async fn listen(first: &mut QuotaStream, second: &mut QuotaStream) {
     let time = Duration::from_millis(600);
     tokio::join!(first.listen(time), second.listen(time));
-}
-
-#[test]
-fn the_service_is_off_until_a_domain_is_named() {
-    runtime().block_on(async {
-        let server = Server::with_policy(POLICY);
-        let refused = QuotaStream::open(server.channel().await, "api").await.err().expect("refused");
-        assert_eq!(refused.code(), Code::Unimplemented);
-
-        let server = setup().start();
-        for (domain, code) in [("shop", Code::NotFound), ("", Code::InvalidArgument)] {
-            let mut stream = QuotaStream::open(server.channel().await, domain).await.expect("a stream");
-            stream.report(bucket("alex"), 1, 0, 0).await;
-            let end = stream.hear(Duration::from_secs(60)).await.expect_err("ended");
-            assert_eq!(end.code(), code, "{domain:?}");
-        }
-    });
 }
 
 #[test]
@@ -281,25 +264,6 @@ schema: { user: { children: { alex: { limits: [{ fixed_window: { count: 1000, pe
     while slow.assignments.len() < sent {
         assert!(slow.hear(TIMEOUT).await.expect("the stream goes on"), "{} of {sent}", slow.assignments.len());
     }
-}
-
-#[test]
-fn reports_that_have_no_room_do_not_hold_up_those_behind_them() {
-    runtime().block_on(async {
-        let server = setup().env("WEIR_RLQS__MAX_BUCKETS", "1").start();
-        let (mut first, mut second) = (open(&server).await, open(&server).await);
-        first.report(bucket("one"), 1, 0, 0).await;
-        first.until("one", |assignment| assignment.rate() > 0.0).await;
-        for user in ["other", &"long".repeat(1_100)] {
-            second.report(bucket(user), 1, 0, 0).await;
-        }
-        second.report(bucket("one"), 1, 0, 0).await;
-        second.until("one", |assignment| assignment.rate() > 0.0).await;
-        for reason in ["full", "unreadable"] {
-            let rejected = server.metric(&format!("weir_rlqs_rejected_total{{reason=\"{reason}\"}}"));
-            assert_eq!(rejected, 1.0, "{reason}");
-        }
-    });
 }
 
 #[test]

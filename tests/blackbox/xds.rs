@@ -133,6 +133,17 @@ async fn one_bad_resource_rejects_the_whole_response() {
         ),
         (odd("type.googleapis.com/google.protobuf.Empty", b""), "the resource is a `type.googleapis.com/google"),
         (odd(&good().type_url, b"\xff"), "xds:#1: the resource cannot be decoded"),
+        (
+            config(
+                "bad",
+                "e",
+                vec![(0..150).fold(daily("k", "", 1), |inner, _| RateLimitDescriptor {
+                    descriptors: vec![inner],
+                    ..daily("k", "", 1)
+                })],
+            ),
+            "xds:#1: the resource cannot be decoded: failed to decode Protobuf message: RateLimitDescriptor.rate_limit: …: recursion limit reached",
+        ),
     ];
     let count = cases.len();
     for (number, (bad, expected)) in cases.into_iter().enumerate() {
@@ -152,11 +163,12 @@ async fn one_bad_resource_rejects_the_whole_response() {
     // A line for each problem; one resource has two.
     let lines = count + 2;
     assert_eq!(server.log_lines(NOT_VALID).len(), lines);
-    // Some control planes repeat the response after a NACK, in any order: logged once, rejected with a backoff.
+    // Some control planes repeat the resources after a NACK, in any order and also as a new version: logged once, rejected
+    // with a backoff.
     let started = Instant::now();
     let mut resources = vec![good(), config("bad", "", Vec::new())];
-    for _ in 0..5 {
-        let nack = plane.send("2", resources.clone());
+    for version in ["2", "2", "3", "4", "5"] {
+        let nack = plane.send(version, resources.clone());
         assert!(nack.error_detail.is_some_and(|error| error.message.contains("descriptors need their domain's name")));
         resources.reverse();
     }
@@ -178,7 +190,8 @@ async fn a_response_above_the_maximum_size_changes_nothing() {
     let again = plane.send("2", vec![config("a", "d", large)]);
     assert_eq!((again.response_nonce.as_str(), again.error_detail), ("", None), "the first request of another stream");
     let line = server.wait_for_log("control plane unreachable: the last policy, if any, stays in force");
-    assert!(line["cause"].as_str().is_some_and(|cause| cause.contains("2048")), "{line}");
+    let cause = line["cause"].as_str().expect("a text");
+    assert!(cause.starts_with("a response is larger than xds.max_message_bytes: ") && cause.contains("2048"), "{line}");
     assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 3)));
 }
 

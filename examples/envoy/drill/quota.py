@@ -174,7 +174,7 @@ class Drill:
         text = text.replace("port_value: 9901", f"port_value: {free_port()}")
         if self.is_strict:
             # Requests that pass without an assignment are not measured.
-            behaviors = text[text.index("no_assignment_behavior: {"):text.index("                  - name: envoy.filters.http.router")]
+            behaviors = text[text.index("no_assignment_behavior:"):text.index("                  - name: envoy.filters.http.router")]
             text = text.replace(behaviors, "no_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }\n")
         # Both replicas, this Envoy's first one first.
         endpoint = "              - endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {} }} }} }}"

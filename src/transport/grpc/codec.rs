@@ -2,7 +2,7 @@
 //! our own bounds, and takes each answer as bytes. No generated message is built in between.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use hyper::Response;
+use hyper::HeaderMap;
 use tonic::{
     Code, Status,
     codec::{BufferSettings, Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder},
@@ -32,10 +32,15 @@ pub fn streaming(max_message_bytes: usize) -> Grpc<BytesCodec> {
     serve(FRAME_BYTES, max_message_bytes)
 }
 
-/// Whether tonic has rejected a message beyond the bound. No call of ours is answered with OUT_OF_RANGE; beyond the
+/// Returns a server for one stream of such messages, which may not be compressed.
+pub fn uncompressed_stream(max_message_bytes: usize) -> Grpc<BytesCodec> {
+    Grpc::new(BytesCodec { growth_bytes: FRAME_BYTES }).max_decoding_message_size(max_message_bytes)
+}
+
+/// Whether tonic has rejected a message beyond the bound, by the headers or trailers of its answer. No call of ours is answered with OUT_OF_RANGE; beyond the
 /// bound after decompression tonic answers RESOURCE_EXHAUSTED, as we do under load, but with its own text.
-pub fn is_too_large<B>(response: &Response<B>) -> bool {
-    Status::from_header_map(response.headers()).is_some_and(|status| match status.code() {
+pub fn is_too_large(headers: &HeaderMap) -> bool {
+    Status::from_header_map(headers).is_some_and(|status| match status.code() {
         Code::OutOfRange => true,
         Code::ResourceExhausted => status.message().starts_with("Error decompressing: size limit"),
         _ => false,

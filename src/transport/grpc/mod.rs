@@ -7,6 +7,7 @@ mod deadline;
 mod health;
 mod lease;
 mod messages;
+mod quota_messages;
 mod quota_stream;
 mod reflection;
 mod settings;
@@ -23,7 +24,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use hyper::{
-    Request, Response, StatusCode,
+    HeaderMap, Request, Response, StatusCode,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderValue},
 };
@@ -48,11 +49,12 @@ use super::{
     routes::{self, Target, path},
     status::Rejected,
 };
-use crate::telemetry::CallKind;
+use crate::telemetry::{CallKind, RlqsRejections};
 use deadline::Deadline;
 use health::Health;
 pub use health::ServingReporter;
 pub use messages::{LARGE_MESSAGE_BYTES, READ_AHEAD_BYTES};
+pub use quota_messages::MAX_REPORT_BYTES;
 pub use reflection::MAX_REFLECTIONS;
 use reflection::Reflection;
 
@@ -79,11 +81,24 @@ struct Shared<S> {
     rls: Rls<S>,
     /// The quotas, if limits are divided among Envoys.
     quotas: Option<Arc<Quotas<S>>>,
+    quota_rejections: Arc<RlqsRejections>,
     health: Health,
     reflection: Reflection,
     streams: ConcurrencyLimit,
     metrics: ListenerMetrics,
     max_message_bytes: usize,
+}
+
+impl<S> Shared<S> {
+    /// Counts an answer to a message beyond the bound, by its headers or trailers.
+    fn count_too_large(&self, headers: &HeaderMap) {
+        if codec::is_too_large(headers) {
+            self.metrics.too_large.increment(1);
+            if TOO_LARGE.allows(Instant::now()) {
+                warn!(max_bytes = self.max_message_bytes, "calls are rejected: messages exceed grpc.max_message_bytes");
+            }
+        }
+    }
 }
 
 impl<S: Store> GrpcPort<S> {
@@ -101,12 +116,17 @@ impl<S: Store> GrpcPort<S> {
         reporter.report(true).await;
         let connected = Connected::new(drain);
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, metrics.too_many_open.clone());
+        let quota_rejections = quotas.as_ref().map(|quotas| Arc::clone(quotas.rejections())).unwrap_or_else(|| {
+            let metrics = services.checks.limiter().metrics();
+            Arc::new(RlqsRejections::new(metrics.registry()))
+        });
         let shared = Arc::new(Shared {
             rls: Rls::new(services.checks.clone(), envoy),
             services,
             health: Health::new(&reporter),
             reflection: Reflection::new(max_message_bytes, open(MAX_REFLECTIONS), quotas.is_some()),
             quotas,
+            quota_rejections,
             streams: open(settings.max_open_streams),
             metrics: metrics.clone(),
             max_message_bytes,
@@ -148,15 +168,7 @@ impl<S: Store> GrpcPort<S> {
         });
         let request = self.incomplete_calls.waiting(request, Expected::Message);
         let response = codec::unary(self.shared.max_message_bytes).unary(call, request).await;
-        if codec::is_too_large(&response) {
-            self.shared.metrics.too_large.increment(1);
-            if TOO_LARGE.allows(Instant::now()) {
-                warn!(
-                    max_bytes = self.shared.max_message_bytes,
-                    "calls are rejected: messages exceed grpc.max_message_bytes"
-                );
-            }
-        }
+        self.shared.count_too_large(response.headers());
         response
     }
 

@@ -7,18 +7,21 @@ use futures_util::Stream;
 use http_body_util::BodyExt;
 use hyper::{
     Request, Response,
-    body::{Frame, Incoming},
+    body::{Body as HttpBody, Frame, Incoming},
 };
-use tonic::{Status, Streaming, body::Body};
-use tower::service_fn;
+use tonic::{Status, Streaming, body::Body, server::Grpc};
+use tower::{BoxError, service_fn};
+use tracing::warn;
 use weir_server::{Connected, Pace, Permit};
 use weir_store::Store;
 
 use super::{
-    GrpcPort, codec,
+    GrpcPort,
+    codec::{self, BytesCodec},
     deadline::Deadline,
     lease,
     messages::Messages,
+    quota_messages::{MAX_REPORT_BYTES, SplitMessages},
     quota_stream::QuotaAnswers,
     stream::{self, Answers},
     termination::{Termination, trailers},
@@ -36,13 +39,15 @@ pub(super) const PIECE_BYTES: usize = 256;
 
 impl<S: Store> GrpcPort<S> {
     /// Serves a stream until `end`. `answers` makes its answers from its messages, its permit and its client.
-    async fn stream<A>(
+    async fn stream<B, A>(
         &self,
-        request: Request<Incoming>,
+        mut server: Grpc<BytesCodec>,
+        request: Request<B>,
         end: Option<Deadline>,
         answers: impl Fn(Messages<Streaming<Bytes>>, Permit, Option<ClientName>) -> A + Sync,
     ) -> Response<Body>
     where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
         A: Stream<Item = Result<BytesMut, Status>> + Send + 'static,
     {
         let call = service_fn(|mut request: tonic::Request<Streaming<Bytes>>| {
@@ -54,9 +59,13 @@ impl<S: Store> GrpcPort<S> {
             ready(permit.map(|permit| tonic::Response::new(answers(messages, permit, client))))
         });
         let request = self.incomplete_calls.waiting(request, Expected::Stream);
-        let response = codec::streaming(self.shared.max_message_bytes).streaming(call, request).await;
-        let connected = self.connected.clone();
-        response.map(|body| Body::new(body.map_frame(move |frame| counted(frame, &connected))))
+        let response = server.streaming(call, request).await;
+        let (connected, shared) = (self.connected.clone(), Arc::clone(&self.shared));
+        let sent = move |frame: Frame<Bytes>| {
+            frame.trailers_ref().into_iter().for_each(|trailers| shared.count_too_large(trailers));
+            counted(frame, &connected)
+        };
+        response.map(|body| Body::new(body.map_frame(sent)))
     }
 
     pub(super) async fn stream_checks(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
@@ -89,19 +98,24 @@ impl<S: Store> GrpcPort<S> {
             let timed = move |messages, since| checks.timed_all(CallKind::GrpcStream, since, messages);
             Answers::new(messages, handler(permit, client), timed, self.connected.clone(), deadline)
         };
-        self.stream(request, None, answers).await
+        let server = codec::streaming(self.shared.max_message_bytes);
+        self.stream(server, request, None, answers).await
     }
 
     pub(super) async fn stream_quotas(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let Some(quotas) = &self.shared.quotas else {
             self.connected.answered_by_its_head(request);
+            if self.shared.quota_rejections.domain.count() {
+                warn!(peer = self.connected.peer.map(display), "an Envoy gets no quotas: rlqs.domains is empty");
+            }
             return Status::unimplemented("the setting rlqs.domains is empty").into_http();
         };
         let answers = |messages, permit, _| {
             let session = Session::new(Arc::clone(quotas), self.connected.peer);
             QuotaAnswers::new(messages, session, self.connected.clone(), permit)
         };
-        self.stream(request, deadline, answers).await
+        let request = request.map(|body| SplitMessages::new(body, Arc::clone(&self.shared.quota_rejections)));
+        self.stream(codec::uncompressed_stream(MAX_REPORT_BYTES), request, deadline, answers).await
     }
 
     pub(super) async fn watch(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {

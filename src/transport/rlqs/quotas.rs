@@ -1,9 +1,6 @@
 //! Divides limits among the buckets of all streams.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant as StdInstant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
@@ -15,20 +12,19 @@ use tokio::{
 use tracing::{debug, info, warn};
 use weir_core::{
     domain::{Micros, key::domain_label, time::SECOND},
-    quota::{Divider, Load, QuotaTiming},
+    quota::{Divider, Load, QuotaTiming, Usage},
 };
 use weir_store::Store;
-use weir_telemetry::LogLimit;
 
 use super::{
     authority::{Renewing, hold_ttl},
     settings::{QuotaDomain, RlqsSettings},
     state::{Full, HOLDERS_OF_A_BUCKET, QuotaState},
-    wire,
+    wire::{self, Action},
 };
 use crate::{
     limiter::{Limiter, quota::QuotaPath},
-    telemetry::RlqsMetrics,
+    telemetry::{RlqsMetrics, RlqsRejections},
 };
 
 /// Interval at which due levels are divided and renewed.
@@ -57,7 +53,27 @@ pub struct Quotas<S> {
     joined: Notify,
     added: Notify,
     metrics: RlqsMetrics,
-    warnings: LogLimit,
+    rejections: Arc<RlqsRejections>,
+}
+
+/// Why a bucket, or a further holder of one, is not kept.
+enum NotKept {
+    /// Its id is malformed or not UTF-8, so no answer can name it.
+    Unnamed,
+    /// Without a policy the domains are unknown: an Envoy keeps its assignment, or uses its default without one.
+    Awaited,
+    /// It is too large, but has no limit.
+    Unlimited,
+    /// It is too large.
+    Large,
+    /// Too many are kept.
+    Full,
+}
+
+impl From<Full> for NotKept {
+    fn from(Full: Full) -> Self {
+        Self::Full
+    }
 }
 
 /// How limits are divided.
@@ -72,6 +88,7 @@ pub struct QuotaMode {
 impl<S: Store> Quotas<S> {
     /// Returns quotas for the domains in `settings`.
     pub fn new(limiter: Arc<Limiter<S>>, settings: &RlqsSettings, mode: QuotaMode) -> Arc<Self> {
+        let rejections = Arc::new(RlqsRejections::new(limiter.metrics().registry()));
         let mut timing = settings.timing();
         if mode.is_shared {
             // Rates that other Envoys still use are held in the store, even before they report here.
@@ -91,7 +108,7 @@ impl<S: Store> Quotas<S> {
             joined: Notify::new(),
             added: Notify::new(),
             metrics,
-            warnings: LogLimit::default(),
+            rejections,
         })
     }
 
@@ -122,40 +139,68 @@ impl<S: Store> Quotas<S> {
         let now = self.now();
         let mut state = self.lock();
         // Under one lock: a new bucket without streams would be swept before it has the report.
-        let found = state.find(domain, &report.bucket);
-        let Some(number) = found.or_else(|| self.add(&mut state, domain, &report.bucket)) else { return };
-        match state.report(stream, number, &usage, now) {
-            Ok(Some(action)) => wire::put_action(state.id(number), action, self.ttl_seconds(), out),
-            Ok(None) => self.joined.notify_one(),
-            Err(Full) => self.full(),
+        let found = state.find(domain, &report.bucket).map(Ok);
+        let number = found.unwrap_or_else(|| self.add(&mut state, domain, &report.bucket));
+        match number.and_then(|number| Ok((number, state.report(stream, number, &usage, now)?))) {
+            Ok((number, Some(action))) => wire::put_action(state.id(number), action, self.ttl_seconds(), out),
+            Ok((_, None)) => self.joined.notify_one(),
+            Err(not_kept) => {
+                drop(state);
+                if let Some(action) = self.action_without_state(domain, &not_kept, &usage) {
+                    wire::put_action(&report.bucket, action, self.ttl_seconds(), out);
+                }
+            }
         }
     }
 
-    /// Counts a bucket or a holder that was rejected for lack of capacity.
-    fn full(&self) {
-        self.metrics.full.increment(1);
-        if self.warnings.allows(StdInstant::now()) {
-            let (max_buckets, max_holders) = (self.max_buckets, self.max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET));
-            warn!(
-                max_buckets,
-                max_holders, "rlqs.max_buckets reached: further buckets, or Envoys with one, get no assignment"
-            );
-        }
+    /// Counts a report of a bucket that is not kept, and returns the action for it, if there is one.
+    fn action_without_state(&self, domain: usize, not_kept: &NotKept, usage: &Usage) -> Option<Action> {
+        let action = match not_kept {
+            NotKept::Unnamed => {
+                self.unreadable(
+                    "the id of a bucket is not UTF-8, so no answer can name it: its requests are decided by \
+                     Envoy's no_assignment_behavior",
+                );
+                return None;
+            }
+            NotKept::Awaited => return None,
+            NotKept::Unlimited => Some(Action::AllowAll),
+            NotKept::Large => {
+                if self.rejections.large.count() {
+                    let domain = self.domains.get(domain).map(|domain| domain_label(&domain.domain));
+                    warn!(domain, "buckets are denied: their ids have more than 64 entries or 4 KiB");
+                }
+                Some(Action::DenyAll)
+            }
+            NotKept::Full => {
+                if self.rejections.full.count() {
+                    let max_buckets = self.max_buckets;
+                    let max_holders = max_buckets.saturating_mul(HOLDERS_OF_A_BUCKET);
+                    warn!(
+                        max_buckets,
+                        max_holders, "rlqs.max_buckets reached: further buckets, or Envoys with one, get no assignment"
+                    );
+                }
+                None
+            }
+        };
+        // Nothing remembers when the bucket was last used. Unless Envoy drops it, its reports grow without a bound.
+        if usage.is_idle() { Some(Action::Abandon) } else { action }
     }
 
     /// Returns the number of a bucket whose id is new, or has its entries in another order.
-    fn add(&self, state: &mut QuotaState, domain: usize, id: &[u8]) -> Option<u32> {
-        let Some(entries) = wire::entries(id) else {
-            self.metrics.unreadable.increment(1);
-            return None;
-        };
+    fn add(&self, state: &mut QuotaState, domain: usize, id: &[u8]) -> Result<u32, NotKept> {
+        let entries = wire::entries(id).ok_or(NotKept::Unnamed)?;
+        // The state is locked before the limits are read: `follow_policy` finds the bucket if they change.
+        let path = || self.path(domain, &entries).ok_or(NotKept::Awaited);
+        if wire::is_large(id, &entries) {
+            return Err(if path()?.levels.is_empty() { NotKept::Unlimited } else { NotKept::Large });
+        }
         let id = wire::id_of(&entries);
         if let Some(number) = state.find(domain, &id) {
-            return Some(number);
+            return Ok(number);
         }
-        // The state is locked before the limits are read: `follow_policy` finds the bucket if they change.
-        let path = self.path(domain, &entries)?;
-        state.add(domain, id.into(), path, self.now()).inspect_err(|Full| self.full()).ok()
+        Ok(state.add(domain, id.into(), path()?, self.now())?)
     }
 
     /// Returns the limits of a bucket; `None` without a policy.
@@ -167,7 +212,6 @@ impl<S: Store> Quotas<S> {
         let entries = keys.iter().filter_map(|key| Some((key.clone(), entries.get(key)?.clone()))).collect();
         let handle = self.limiter.policy();
         if handle.policy.is_awaited() {
-            // The domains are unknown: an Envoy keeps its assignment, or uses its default without one.
             return None;
         }
         self.limiter.quota_path(&handle, domain, entries)
@@ -300,8 +344,15 @@ impl<S: Store> Quotas<S> {
         }
     }
 
-    /// Counts a message that cannot be decoded.
-    pub fn unreadable(&self) {
-        self.metrics.unreadable.increment(1);
+    /// Counts a message or a bucket that cannot be decoded.
+    pub fn unreadable(&self, problem: &str) {
+        if self.rejections.unreadable.count() {
+            warn!(problem, "reports of an Envoy cannot be read");
+        }
+    }
+
+    /// Returns the counters of rejected reports.
+    pub fn rejections(&self) -> &Arc<RlqsRejections> {
+        &self.rejections
     }
 }

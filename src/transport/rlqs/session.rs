@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
 use prost::Message;
 use tonic::Status;
+use tracing::warn;
 use weir_core::domain::{Micros, time::SECOND};
 use weir_store::Store;
 
@@ -16,12 +17,17 @@ use super::{
 
 /// Maximum number of buckets in one answer, so that other streams are not delayed.
 const MAX_ANSWERED_TOGETHER: usize = 256;
+const MALFORMED: &str = "the message is malformed";
+const MALFORMED_USAGE: &str = "bucket_quota_usages: one cannot be read";
+/// Maximum number of characters of a client's domain in the log.
+const MAX_LOGGED_CHARS: usize = 64;
 
 /// A stream of reports.
 pub struct Session<S: Store> {
     quotas: Arc<Quotas<S>>,
     number: u64,
     waker: Arc<AtomicWaker>,
+    peer: Option<SocketAddr>,
     domain: Option<usize>,
     /// Reports that are not answered yet.
     reports: Option<Reports>,
@@ -33,7 +39,7 @@ impl<S: Store> Session<S> {
     pub fn new(quotas: Arc<Quotas<S>>, peer: Option<SocketAddr>) -> Self {
         let waker = Arc::<AtomicWaker>::default();
         let number = quotas.lock().open(Arc::clone(&waker), peer);
-        Self { quotas, number, waker, domain: None, reports: None, is_ending: false }
+        Self { quotas, number, waker, peer, domain: None, reports: None, is_ending: false }
     }
 
     /// Registers the waker for new assignments.
@@ -47,16 +53,12 @@ impl<S: Store> Session<S> {
     /// INVALID_ARGUMENT for an invalid report or one of another domain, NOT_FOUND for a domain that is not divided.
     pub fn receive(&mut self, message: Bytes) -> Result<(), Status> {
         let Some((domain, reports)) = wire::read(message) else {
-            self.quotas.unreadable();
-            return Err(Status::invalid_argument("the message is malformed"));
+            self.quotas.unreadable(MALFORMED);
+            return Err(Status::invalid_argument(MALFORMED));
         };
         let named = match &*domain {
             "" => None,
-            name => Some(
-                self.quotas
-                    .domain(name)
-                    .ok_or_else(|| Status::not_found("the domain is not in the setting rlqs.domains"))?,
-            ),
+            name => Some(self.quotas.domain(name).ok_or_else(|| self.unknown(name))?),
         };
         match (self.domain, named) {
             (None, None) => return Err(Status::invalid_argument("domain: required in the first report")),
@@ -67,6 +69,19 @@ impl<S: Store> Session<S> {
         }
         self.reports = Some(reports);
         Ok(())
+    }
+
+    /// Counts a stream of a domain whose limits are not divided, and returns the error.
+    fn unknown(&self, domain: &str) -> Status {
+        if self.quotas.rejections().domain.count() {
+            let domain: String = domain.chars().take(MAX_LOGGED_CHARS).collect();
+            warn!(
+                domain = %domain.escape_debug(),
+                peer = self.peer.map(display),
+                "an Envoy gets no quotas: its domain is not in rlqs.domains"
+            );
+        }
+        Status::not_found("the domain is not in the setting rlqs.domains")
     }
 
     /// Whether all reports were answered.
@@ -84,8 +99,8 @@ impl<S: Store> Session<S> {
                 break;
             };
             let Ok(report) = Report::decode(report) else {
-                self.quotas.unreadable();
-                return Err(Status::invalid_argument("bucket_quota_usages: one cannot be read"));
+                self.quotas.unreadable(MALFORMED_USAGE);
+                return Err(Status::invalid_argument(MALFORMED_USAGE));
             };
             self.quotas.report(self.number, domain, &report, &mut out);
         }

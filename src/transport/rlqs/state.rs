@@ -274,7 +274,7 @@ impl QuotaState {
             known.buckets.insert(number, Holding { member, is_pending: false, last_active: now });
             return Ok(bucket.rule.blanket());
         };
-        if usage.allowed > 0 || usage.denied > 0 {
+        if !usage.is_idle() {
             holding.last_active = now;
         }
         match (&bucket.rule, holding.member) {

@@ -36,7 +36,7 @@ mod field {
     pub(super) const ACTION: u32 = 1;
 }
 
-/// Maximum number of entries of a bucket, and maximum bytes of its id.
+/// Maximum number of entries of a bucket that is kept, and maximum bytes of its id.
 const MAX_ENTRIES: usize = 64;
 const MAX_ID_BYTES: usize = 4 << 10;
 const MICROS: u64 = 1_000_000;
@@ -61,17 +61,8 @@ pub struct Report {
 
 #[derive(Clone, PartialEq, Message)]
 struct BucketId {
-    #[prost(message, repeated, tag = "1")]
-    entries: Vec<Entry>,
-}
-
-/// An entry of a bucket's id, whose texts may not be UTF-8: a header may contain any bytes.
-#[derive(Clone, PartialEq, Message)]
-struct Entry {
-    #[prost(bytes = "vec", tag = "1")]
-    key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
+    #[prost(btree_map = "string, string", tag = "1")]
+    entries: BTreeMap<String, String>,
 }
 
 /// The assignment of a bucket.
@@ -144,22 +135,21 @@ impl Report {
     }
 }
 
-/// Decodes the entries of a bucket's id; `None` if it is malformed or too large.
+/// Decodes the entries of a bucket's id; `None` if it is malformed or not UTF-8. A header may contain any bytes, and Envoy
+/// reports them, but it reads no answer that has them.
 pub fn entries(id: &[u8]) -> Option<BTreeMap<String, String>> {
-    if id.len() > MAX_ID_BYTES {
-        return None;
-    }
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let entries = BucketId::decode(id).ok()?.entries.into_iter();
-    let entries: BTreeMap<_, _> = entries.map(|Entry { key, value }| (text(key), text(value))).collect();
-    (entries.len() <= MAX_ENTRIES).then_some(entries)
+    Some(BucketId::decode(id).ok()?.entries)
+}
+
+/// Whether the bucket with this id and these entries is too large to be kept.
+pub fn is_large(id: &[u8], entries: &BTreeMap<String, String>) -> bool {
+    id.len() > MAX_ID_BYTES || entries.len() > MAX_ENTRIES
 }
 
 /// Encodes a bucket's id with its entries sorted by key: one id for each bucket, regardless of the order in Envoy's
 /// map.
 pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
-    let entry = |(key, value): (&String, &String)| Entry { key: key.as_bytes().into(), value: value.as_bytes().into() };
-    BucketId { entries: entries.iter().map(entry).collect() }.encode_to_vec()
+    BucketId { entries: entries.clone() }.encode_to_vec()
 }
 
 /// Appends the assignment of a bucket, with this TTL.
@@ -231,19 +221,19 @@ mod tests {
         let entries = entries(&report.bucket).unwrap();
         assert_eq!(entries, id.bucket.clone().into_iter().collect());
         assert_eq!(BucketId::decode(&id_of(&entries)[..]).unwrap(), id);
-        let header = super::entries(b"\x0a\x06\x0a\x01k\x12\x01\xff").unwrap();
-        assert_eq!(header, BTreeMap::from([("k".to_owned(), "\u{fffd}".to_owned())]), "not UTF-8");
+        assert_eq!(super::entries(b"\x0a\x06\x0a\x01k\x12\x01\xff"), None, "not UTF-8");
         assert!(read(Bytes::from_static(b"\x0a\xff")).is_none() && Report::decode(&b"\x12"[..]).is_err());
     }
 
     #[test]
     fn a_bucket_has_at_most_64_entries_and_an_id_of_4_kib() {
-        let entries = |count: usize, bytes: usize| {
-            let id = (0..count).map(|number| (format!("{number}"), "v".repeat(bytes))).collect();
-            super::entries(&BucketId { bucket: id }.encode_to_vec()).map(|entries| entries.len())
+        let is_large = |count: usize, bytes: usize| {
+            let bucket = (0..count).map(|number| (format!("{number}"), "v".repeat(bytes))).collect();
+            let id = BucketId { bucket }.encode_to_vec();
+            super::is_large(&id, &entries(&id).unwrap())
         };
-        assert_eq!([entries(64, 50), entries(65, 1)], [Some(64), None]);
-        assert_eq!([entries(1, 4_084), entries(1, 4_100)], [Some(1), None]);
+        assert_eq!([is_large(64, 50), is_large(65, 1)], [false, true]);
+        assert_eq!([is_large(1, 4_084), is_large(1, 4_100)], [false, true]);
     }
 
     #[test]

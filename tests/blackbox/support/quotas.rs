@@ -83,14 +83,26 @@ impl QuotaStream {
 
     /// Reports a bucket: hits allowed and denied in `seconds`.
     pub async fn report(&mut self, bucket: BucketId, allowed: u64, denied: u64, seconds: i64) {
-        let usage = BucketQuotaUsage {
+        self.report_all([bucket], allowed, denied, seconds).await;
+    }
+
+    /// Reports buckets in one message, each with these hits.
+    pub async fn report_all(
+        &mut self,
+        buckets: impl IntoIterator<Item = BucketId>,
+        allowed: u64,
+        denied: u64,
+        seconds: i64,
+    ) {
+        let usage = |bucket| BucketQuotaUsage {
             bucket_id: Some(bucket),
             time_elapsed: Some(WireDuration { seconds, nanos: 0 }),
             num_requests_allowed: allowed,
             num_requests_denied: denied,
         };
         let domain = self.domain.take().unwrap_or_default();
-        let message = RateLimitQuotaUsageReports { domain, bucket_quota_usages: vec![usage] };
+        let bucket_quota_usages = buckets.into_iter().map(usage).collect();
+        let message = RateLimitQuotaUsageReports { domain, bucket_quota_usages };
         // If the stream has ended, the next answer gives the reason.
         let _ = self.reports.send(message).await;
     }

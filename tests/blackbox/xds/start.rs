@@ -114,6 +114,8 @@ async fn without_a_policy_checks_fail_and_readiness_as_set() {
         let problem = all.json();
         assert_eq!((all.status, &problem["detail"]), (503, &json!("no policy has been received yet")), "{problem}");
         assert_eq!(problem.get("field"), None, "{problem}");
+        plane.send("invalid", vec![config("a", "", Vec::new())]);
+        server.wait_for_log("the policy of the control plane is not valid; there is none yet");
         plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
         eventually("it is ready", || (server.get("/readyz").0 == 200).then_some(()));
         eventually("it is healthy", || (server.run(&["health"]).code == 0).then_some(()));

@@ -119,6 +119,13 @@ pub struct Usage {
     pub elapsed: Micros,
 }
 
+impl Usage {
+    /// Whether there were no hits.
+    pub fn is_idle(&self) -> bool {
+        self.allowed == 0 && self.denied == 0
+    }
+}
+
 /// The status of a bucket's holder. Rates are in thousandths of a request a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HolderStatus {

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use prost::Message;
 use tokio::time::sleep;
 use weir_envoy::envoy::service::rate_limit_quota::v3::{
-    BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+    BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+    rate_limit_quota_response::{BucketAction, bucket_action::BucketAction as Action},
+    rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
 use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
 
@@ -33,17 +35,25 @@ fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
     (quotas, limiter)
 }
 
-/// Returns the number of reports that were rejected for lack of capacity.
-fn full(limiter: &Limiter<Store>) -> u64 {
-    let text = limiter.metrics().render();
-    let line = text.lines().find_map(|line| line.strip_prefix("weir_rlqs_rejected_total{reason=\"full\"} "));
+/// Returns the number of reports that were rejected for this reason.
+fn rejected(limiter: &Limiter<Store>, reason: &str) -> u64 {
+    let (text, series) = (limiter.metrics().render(), format!("weir_rlqs_rejected_total{{reason=\"{reason}\"}} "));
+    let line = text.lines().find_map(|line| line.strip_prefix(&series));
     line.and_then(|count| count.parse().ok()).expect("a count")
 }
 
+fn full(limiter: &Limiter<Store>) -> u64 {
+    rejected(limiter, "full")
+}
+
 fn reports<'n>(users: impl IntoIterator<Item = &'n str>) -> Bytes {
+    reports_of(users, 1)
+}
+
+fn reports_of<'n>(users: impl IntoIterator<Item = &'n str>, allowed: u64) -> Bytes {
     let usage = |user: &str| BucketQuotaUsage {
         bucket_id: Some(BucketId { bucket: HashMap::from([("user".to_owned(), user.to_owned())]) }),
-        num_requests_allowed: 1,
+        num_requests_allowed: allowed,
         ..BucketQuotaUsage::default()
     };
     let bucket_quota_usages = users.into_iter().map(usage).collect();
@@ -88,4 +98,41 @@ async fn holders_are_bounded_including_those_that_left() {
     sleep(Duration::from_secs(20)).await;
     let _late: Vec<_> = (0..most).map(|_| stream(&quotas, reports(["alex"]))).collect();
     assert_eq!(full(&limiter), 2);
+}
+
+/// Returns the actions that are sent for a message: the user of each bucket, and whether Envoy drops it.
+fn answers(session: &mut Session<Store>, message: Bytes) -> Vec<(String, bool)> {
+    session.receive(message).expect("reports");
+    let mut answers = Vec::new();
+    while !session.is_answered() {
+        let answer = session.answer().expect("the stream goes on").unwrap_or_default();
+        answers.extend(RateLimitQuotaResponse::decode(answer).expect("an answer").bucket_action);
+    }
+    let read = |BucketAction { bucket_id, bucket_action }| {
+        let user = bucket_id.and_then(|mut id: BucketId| id.bucket.remove("user")).expect("a user");
+        (user, matches!(bucket_action, Some(Action::AbandonAction(_))))
+    };
+    answers.into_iter().map(read).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn buckets_that_are_not_kept_are_dropped_by_envoy_once_they_are_idle() {
+    let (quotas, limiter) = quotas(1);
+    let mut session = stream(&quotas, reports(["first"]));
+    let long = "u".repeat(5_000);
+    let users = ["second", &long];
+    // A bucket without a limit is not denied, however large it is.
+    assert_eq!(answers(&mut session, reports(users)), [(long.clone(), false)]);
+    assert_eq!(answers(&mut session, reports_of(users, 0)), [("second".to_owned(), true), (long.clone(), true)]);
+    assert_eq!((quotas.lock().bucket_count(), full(&limiter), rejected(&limiter, "large")), (1, 2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_no_answer_can_name_takes_no_share() {
+    let (quotas, limiter) = quotas(10);
+    let named = reports(["a?b"]);
+    let message = named.iter().map(|byte| if *byte == b'?' { 0xff } else { *byte }).collect();
+    let mut session = stream(&quotas, reports([]));
+    assert_eq!(answers(&mut session, message), []);
+    assert_eq!((quotas.lock().bucket_count(), rejected(&limiter, "unreadable")), (0, 1));
 }

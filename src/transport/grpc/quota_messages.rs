@@ -1,0 +1,315 @@
+//! Splits the messages of a quota stream as they arrive. Envoy reports all its buckets in one message, and its clients
+//! decide how many these are and how long their ids. A bound on the message would end the stream, and Envoy would send the
+//! same message on each new one. Several messages with a part of the fields each mean the same, so no more than one report
+//! is held.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hyper::body::{Body, Frame};
+use prost::encoding::{WireType, decode_key, decode_varint};
+use tracing::warn;
+
+use crate::{
+    telemetry::RlqsRejections,
+    transport::{fields::Fields, incomplete_calls::PREFIX_BYTES},
+};
+
+/// Maximum size of a report, with its key and length. The headers of a request, and so the id of a bucket, have at most 60
+/// KiB by Envoy's default.
+pub const MAX_REPORT_BYTES: usize = 64 << 10;
+/// Maximum size of the key and the length of a field, or of its key and its varint.
+const MAX_FIELD_HEAD_BYTES: usize = 20;
+
+/// A body whose messages are split: no message has more than [`MAX_REPORT_BYTES`]. Larger reports are dropped.
+pub(super) struct SplitMessages<B> {
+    body: B,
+    rejections: Arc<RlqsRejections>,
+    position: Position,
+    /// The incomplete prefix of a message, or head of a field.
+    head: BytesMut,
+    /// Bytes of the message after `head`, and after the field at the position.
+    missing: usize,
+    /// The bytes to yield before more are read.
+    ready: VecDeque<Bytes>,
+}
+
+/// The position in the body.
+enum Position {
+    /// In the prefix of a message.
+    Prefix,
+    /// Between two fields, or in the head of one.
+    Fields,
+    /// In content that is passed, with this much to come.
+    Passed(usize),
+    /// In a report that is dropped, with this much to come.
+    Dropped(usize),
+    /// After a malformed field, which ends the stream.
+    Malformed,
+}
+
+impl<B> SplitMessages<B> {
+    pub(super) fn new(body: B, rejections: Arc<RlqsRejections>) -> Self {
+        let (head, ready) = (BytesMut::new(), VecDeque::new());
+        Self { body, rejections, position: Position::Prefix, head, missing: 0, ready }
+    }
+
+    fn received(&mut self, mut bytes: Bytes) {
+        while !bytes.is_empty() {
+            match &mut self.position {
+                Position::Prefix => {
+                    let missing = PREFIX_BYTES - self.head.len();
+                    self.head.put(bytes.split_to(missing.min(bytes.len())));
+                    self.start_message();
+                }
+                Position::Fields => {
+                    let most = bytes.len().min(self.missing).min(MAX_REPORT_BYTES);
+                    let whole = if self.head.is_empty() { whole_fields(&bytes[..most]) } else { 0 };
+                    if whole > 0 {
+                        self.missing -= whole;
+                        self.start(whole, bytes.split_to(whole));
+                        self.end_field();
+                    } else {
+                        self.head.put_u8(bytes.get_u8());
+                        self.missing -= 1;
+                        self.start_field();
+                    }
+                }
+                Position::Passed(missing) => {
+                    let passed = bytes.split_to(bytes.len().min(*missing));
+                    *missing -= passed.len();
+                    let has_ended = *missing == 0;
+                    self.ready.push_back(passed);
+                    if has_ended {
+                        self.end_field();
+                    }
+                }
+                Position::Dropped(missing) => {
+                    let dropped = bytes.len().min(*missing);
+                    bytes.advance(dropped);
+                    *missing -= dropped;
+                    if *missing == 0 {
+                        self.end_field();
+                    }
+                }
+                Position::Malformed => bytes.clear(),
+            }
+        }
+    }
+
+    /// Starts a message once its prefix is complete.
+    fn start_message(&mut self) {
+        let [flags, length @ ..] = &self.head[..] else { return };
+        let Ok(length) = <[u8; 4]>::try_from(length) else { return };
+        let (is_compressed, length) = (*flags != 0, u32::from_be_bytes(length) as usize);
+        let prefix = self.head.split().freeze();
+        if is_compressed || length == 0 {
+            // Compressed messages are rejected by their prefix.
+            self.ready.push_back(prefix);
+            self.pass(length);
+        } else {
+            (self.position, self.missing) = (Position::Fields, length);
+        }
+    }
+
+    /// Starts a field once its head is complete.
+    fn start_field(&mut self) {
+        let length = content_bytes(&self.head);
+        let is_complete = length.is_some();
+        if !is_complete && self.head.len() < MAX_FIELD_HEAD_BYTES && self.missing > 0 {
+            return;
+        }
+        let head = self.head.split().freeze();
+        match length.filter(|length| *length <= self.missing) {
+            None => {
+                // The session rejects it.
+                self.start(head.len(), head);
+                self.position = Position::Malformed;
+            }
+            Some(length) if head.len() + length > MAX_REPORT_BYTES => {
+                if self.rejections.large.count() {
+                    warn!(max_bytes = MAX_REPORT_BYTES, "reports are dropped: their buckets get no assignment");
+                }
+                self.missing -= length;
+                self.position = Position::Dropped(length);
+            }
+            Some(length) => {
+                self.missing -= length;
+                self.start(head.len() + length, head);
+                self.pass(length);
+            }
+        }
+    }
+
+    /// Starts a message of `length` with these bytes.
+    fn start(&mut self, length: usize, bytes: Bytes) {
+        let mut prefix = BytesMut::with_capacity(PREFIX_BYTES);
+        prefix.put_u8(0);
+        // At most `MAX_REPORT_BYTES`.
+        prefix.put_u32(length as u32);
+        self.ready.extend([prefix.freeze(), bytes]);
+    }
+
+    fn pass(&mut self, length: usize) {
+        self.position = Position::Passed(length);
+        if length == 0 {
+            self.end_field();
+        }
+    }
+
+    fn end_field(&mut self) {
+        self.position = if self.missing == 0 { Position::Prefix } else { Position::Fields };
+    }
+}
+
+/// Returns the size of the complete fields at the start.
+fn whole_fields(bytes: &[u8]) -> usize {
+    let (mut fields, mut whole) = (Fields::new(bytes), 0);
+    while let Some(Some(_)) = fields.next() {
+        whole = bytes.len() - fields.rest().len();
+    }
+    whole
+}
+
+/// Returns the size of a field after its complete head; `None` if that is incomplete or malformed.
+fn content_bytes(mut head: &[u8]) -> Option<usize> {
+    let (_, kind) = decode_key(&mut head).ok()?;
+    match kind {
+        WireType::Varint => decode_varint(&mut head).ok().map(|_| 0),
+        WireType::SixtyFourBit => Some(8),
+        WireType::ThirtyTwoBit => Some(4),
+        WireType::LengthDelimited => decode_varint(&mut head).ok()?.try_into().ok(),
+        WireType::StartGroup | WireType::EndGroup => None,
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for SplitMessages<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(bytes))) => self.received(bytes),
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ready.is_empty() && self.body.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message;
+    use weir_envoy::envoy::service::rate_limit_quota::v3::{
+        BucketId, RateLimitQuotaUsageReports, rate_limit_quota_usage_reports::BucketQuotaUsage,
+    };
+    use weir_telemetry::Registry;
+
+    use super::*;
+
+    fn split(registry: &Registry) -> SplitMessages<()> {
+        SplitMessages::new((), Arc::new(RlqsRejections::new(registry)))
+    }
+
+    fn framed(flags: u8, message: &[u8]) -> Vec<u8> {
+        [&[flags], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
+    }
+
+    fn reports(domain: &str, users: &[String]) -> RateLimitQuotaUsageReports {
+        let usage = |user: &String| BucketQuotaUsage {
+            bucket_id: Some(BucketId { bucket: [("user".to_owned(), user.clone())].into() }),
+            num_requests_allowed: 300,
+            ..BucketQuotaUsage::default()
+        };
+        RateLimitQuotaUsageReports { domain: domain.to_owned(), bucket_quota_usages: users.iter().map(usage).collect() }
+    }
+
+    /// Returns the messages in what is ready.
+    fn messages(split: &mut SplitMessages<()>) -> Vec<Bytes> {
+        let mut bytes: BytesMut = split.ready.drain(..).flatten().collect();
+        let mut messages = Vec::new();
+        while !bytes.is_empty() {
+            assert_eq!(bytes.get_u8(), 0);
+            let length = bytes.get_u32() as usize;
+            messages.push(bytes.split_to(length).freeze());
+        }
+        messages
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_of_messages_mean_the_same(
+            lengths in prop::collection::vec(prop::collection::vec(0..200_usize, 0..6), 1..5),
+            cuts in prop::collection::vec(1..60_usize, 1..50),
+        ) {
+            let user = |length: &usize| "u".repeat(*length);
+            let sent = lengths.iter().map(|lengths| reports("shop", &lengths.iter().map(user).collect::<Vec<_>>()));
+            let sent: Vec<_> = sent.collect();
+            let mut bytes: Bytes = sent.iter().flat_map(|sent| framed(0, &sent.encode_to_vec())).collect();
+            let mut split = split(&Registry::default());
+            for cut in cuts.into_iter().cycle() {
+                split.received(bytes.split_to(cut.min(bytes.len())));
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            let parts = messages(&mut split);
+            let usages = parts.iter().flat_map(|part| {
+                RateLimitQuotaUsageReports::decode(part.clone()).unwrap().bucket_quota_usages
+            });
+            let whole = sent.iter().flat_map(|sent| sent.bucket_quota_usages.clone());
+            prop_assert!(usages.eq(whole));
+            let first = RateLimitQuotaUsageReports::decode(parts[0].clone()).unwrap();
+            prop_assert_eq!(first.domain, "shop");
+        }
+    }
+
+    #[test]
+    fn a_report_beyond_the_bound_is_dropped_and_those_beside_it_pass() {
+        let registry = Registry::default();
+        let mut split = split(&registry);
+        let users = ["a".to_owned(), "b".repeat(MAX_REPORT_BYTES), "c".repeat(60 << 10), "d".to_owned()];
+        let bytes = Bytes::from(framed(0, &reports("shop", &users).encode_to_vec()));
+        for start in (0..bytes.len()).step_by(16 << 10) {
+            split.received(bytes.slice(start..bytes.len().min(start + (16 << 10))));
+            assert!(split.head.len() <= MAX_FIELD_HEAD_BYTES);
+        }
+        let parts = messages(&mut split);
+        assert!(parts.iter().all(|part| part.len() <= MAX_REPORT_BYTES));
+        let parts = parts.into_iter().map(|part| RateLimitQuotaUsageReports::decode(part).unwrap());
+        let usages: Vec<_> = parts.flat_map(|part| part.bucket_quota_usages).collect();
+        assert_eq!(usages, reports("", &[&users[..1], &users[2..]].concat()).bucket_quota_usages);
+        assert!(registry.render().contains("weir_rlqs_rejected_total{reason=\"large\"} 1\n"));
+    }
+
+    #[test]
+    fn a_malformed_or_empty_message_stays_what_it_is() {
+        // A field beyond its message, a group, a number that never ends, and a head that is cut off.
+        for malformed in [&b"\x0a\x05shop"[..], b"\x13\x08\x01", &[0xff; 40], b"\x0a"] {
+            let mut split = split(&Registry::default());
+            split.received([framed(0, malformed), framed(0, b"\x0a\x04shop")].concat().into());
+            let parts = messages(&mut split);
+            assert_eq!(parts.len(), 1, "{malformed:?}");
+            assert!(RateLimitQuotaUsageReports::decode(parts[0].clone()).is_err(), "{malformed:?}");
+        }
+        let mut split = split(&Registry::default());
+        split.received([framed(0, b""), framed(1, b"gzip")].concat().into());
+        let passed: Vec<u8> = split.ready.drain(..).flatten().collect();
+        assert_eq!(passed, [framed(0, b""), framed(1, b"gzip")].concat());
+    }
+}
