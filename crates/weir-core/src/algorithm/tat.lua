@@ -92,12 +92,16 @@ local function tat_held(s, ti, tn, units, now, maker, whole, part, den)
   return min(span_ceil(span_add(ti, tn, si, sn, den)), now + 2678400000000)
 end
 
--- Returns until when a state matters to limits other than the one that wrote it; nil: not.
-local function tat_kept(s)
+-- Returns until when the arrival times of limits other than that of `maker` matter to them; nil: there are none.
+local function tat_kept(s, maker)
   local last
-  for at = 10, #s, 9 do
-    local ends = min(span_ceil(s[at], s[at + 1]), s[at + 8] - 3600000000)
-    if not last or ends > last then last = ends end
+  -- Most states are of one limit.
+  for at = s[3] == maker and 10 or 1, #s, 9 do
+    if (s[at + 2] - maker) % 4294967296 ~= 0 then
+      local ends = span_ceil(s[at], s[at + 1])
+      if s[at + 8] then ends = min(ends, s[at + 8] - 3600000000) end
+      if not last or ends > last then last = ends end
+    end
   end
   return last
 end

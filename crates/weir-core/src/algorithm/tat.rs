@@ -162,10 +162,6 @@ impl EncodedState for Tat {
             _ => 2,
         }
     }
-
-    fn kept_until(&self) -> Option<Micros> {
-        self.arrivals().1.iter().map(|other| other.ceil().min(other.until - KEPT_PASSED)).max()
-    }
 }
 
 /// The furthest time ahead of the clock that counts of another limit's arrival time, and the signature of a limit's
@@ -244,6 +240,18 @@ impl Reach {
             }
             (None, None) => (now, false),
         }
+    }
+
+    /// Returns until when the arrival times of other limits in a state matter to them; `None` if it has none.
+    #[inline]
+    pub(crate) fn kept_until(&self, tat: &Tat) -> Option<Micros> {
+        // Most states are of one limit.
+        if matches!(tat.0, Repr::One { maker, .. } if maker == self.maker) {
+            return None;
+        }
+        let (latest, others) = tat.arrivals();
+        let others = [&latest].into_iter().chain(others).filter(|arrival| !arrival.is_of(self.maker));
+        others.map(|other| other.ceil().min(other.until - KEPT_PASSED)).max()
     }
 
     /// Returns the state in which this limit is now at `at`, after `charged` units to the state before, which are charged

@@ -69,6 +69,10 @@ impl Algorithm for Gcra {
         Some(self.meter.charge(state, spent, now))
     }
 
+    fn kept_until(&self, tat: &Tat) -> Option<Micros> {
+        self.meter.reach.kept_until(tat)
+    }
+
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
     }

@@ -115,6 +115,32 @@ fn units_that_were_held_cut_none_under_a_lower_limit() {
     );
 }
 
+/// A limit that stores a state without a charge, as when a lease is returned, keeps it for as long as the limit that
+/// charged it needs it. (A bucket does not tell the `drip_size` of the limit that filled it.)
+#[test]
+fn a_state_is_kept_for_the_limit_that_charged_it() {
+    let mut met = std::collections::HashSet::new();
+    replay(60, 60, Events::ANY, |step, _| {
+        let (Some(state), true) = (step.next, step.params.holdable().is_ok()) else { return };
+        let input = step.with_cost(0);
+        let needed = step.params.step(Some(state), &input).0.reset_after.min(MAX_KEPT_FOR_OTHERS);
+        let drip_size =
+            |params: &Params| matches!(params, Params::LeakyBucket(_)).then(|| params.numbers()[1].to_bits());
+        let is_of_state = |other: &&Params| {
+            other.time_base() == step.params.time_base() && drip_size(other) == drip_size(step.params)
+        };
+        for other in step.others.iter().filter(is_of_state) {
+            let reset_after = other.step(Some(state), &StepInput { cost: 0, ..step.under(other) }).0.reset_after;
+            let lasts = reset_after.max(other.kept_until(state).map_or(0, |until| until - input.now));
+            assert!(lasts >= needed, "kept for {lasts}, not {needed}, under {other:?}: {step:?}");
+            if reset_after < needed {
+                met.insert(other.name());
+            }
+        }
+    });
+    assert!(["gcra", "token_bucket", "leaky_bucket", "decay"].iter().all(|name| met.contains(name)), "{met:?}");
+}
+
 /// With a smaller burst at the same rate, the larger one counts exactly the units that were held, also after those of
 /// others, and the smaller one is full no longer than without them.
 #[test]
