@@ -270,8 +270,9 @@ impl Reach {
             all.push(held);
         }
         while all.len() > 1 + MAX_OTHERS {
-            // The one whose loss admits the fewest units.
-            let nearest = (1..all.len()).fold(1, |least, at| if all[at].until < all[least].until { at } else { least });
+            // The one whose loss admits the fewest units. That of held units counts for all limits without their own.
+            let others = (1..all.len()).filter(|at| all[*at].maker != HELD);
+            let Some(nearest) = others.min_by_key(|at| all[*at].until) else { break };
             all.remove(nearest);
         }
         Tat::of(&all).unwrap_or(at)
@@ -284,8 +285,8 @@ impl Reach {
         if units == 0 || self.maker > u64::from(u32::MAX) {
             return None;
         }
-        let uncharged = before.iter().filter(|other| other.terms.is_none() && !other.is_of(self.maker));
-        let furthest = uncharged.map(|other| Span::whole(other.ceil())).fold(at.max(Span::whole(now)), Span::max);
+        let others = before.iter().filter(|other| !other.is_of(self.maker));
+        let furthest = others.map(|other| Span::whole(other.ceil())).fold(at.max(Span::whole(now)), Span::max);
         let micros = rate.add(furthest, rate.span(units.min(MAX_COUNT))).ceil().min(now + MAX_KEPT_FOR_OTHERS);
         let terms = Some((rate, Span::whole(MAX_KEPT_FOR_OTHERS)));
         Some(Arrival { micros, num: 0, maker: HELD, terms, until: micros + KEPT_PASSED })

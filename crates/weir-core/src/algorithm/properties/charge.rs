@@ -78,10 +78,11 @@ fn units_of_another_limit_count_at_most_twice_the_capacity() {
     });
 }
 
-/// The units that were held cut none that were charged before under a higher limit, which counts them too. (Factors change
+/// The units that were held, and that lower limits settle, cut none that were charged before under a higher limit, which
+/// counts them too. (Factors change
 /// how fast a leaky bucket drips: its spec tests other sizes. And the `gcra` family counts these units for a month at most.)
 #[test]
-fn units_that_were_held_cut_none_under_a_lower_limit() {
+fn units_that_were_held_cut_none_under_lower_limits() {
     let mut met = std::collections::HashSet::new();
     replay(60, 60, Events { back: false, changes: false, refunds: false }, |step, random| {
         let high = step.params;
@@ -89,21 +90,30 @@ fn units_that_were_held_cut_none_under_a_lower_limit() {
         if !is_within || high.holdable() != Ok(HoldAccuracy::Exact) {
             return;
         }
-        let Ok(low) = high.scale(random.pick(&[2.0, 10.0, 1_000.0])) else { return };
+        let lower: Vec<_> =
+            [1.5, 2.0, 3.0, 10.0, 1_000.0].iter().filter_map(|factor| high.scale(*factor).ok()).collect();
+        if lower.is_empty() {
+            return;
+        }
         let StepInput { now, phase, .. } = step.input;
         let remaining = |params: &Params, state: Option<&State>| {
             params.step(state, &StepInput { now, cost: 0, max_wait: None, phase }).0.remaining
         };
         let before = remaining(high, step.state);
         let held = random.within(0, before as i64).unsigned_abs();
-        let first = random.within(0, held as i64).unsigned_abs();
-        let mut state = step.state.cloned();
-        for units in [first, held - first] {
+        let (mut state, mut left, mut is_met) = (step.state.cloned(), held, false);
+        let mut settled = Vec::new();
+        for last in [false, false, false, false, false, true] {
+            let low = &lower[random.below(lower.len())];
+            let units = if last { left } else { random.within(0, left as i64).unsigned_abs() };
+            left -= units;
+            is_met |= units > 0 && remaining(low, state.as_ref()) == 0;
+            settled.push((units, low));
             state = low.charge(state.as_ref(), Spent::held(units), now, phase).or(state);
         }
         let after = remaining(high, state.as_ref());
-        assert!(after <= before - held, "{after} of {before} less {held}, under {low:?}: {step:?}");
-        if after > 0 && held > 0 && remaining(&low, step.state) == 0 {
+        assert!(after <= before - held, "{after} of {before} less {held}, {settled:?}: {step:?}");
+        if after > 0 && is_met {
             met.insert(high.name());
         }
     });
