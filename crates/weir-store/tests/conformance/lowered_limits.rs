@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{
     holds::{Authority, Limits, START, in_memory, on_redis},
+    redis::{OnRedis, number},
     seeds,
 };
 use weir_core::{
@@ -150,4 +151,45 @@ async fn in_memory_a_raised_limit_counts_what_lower_ones_settled() {
 async fn on_redis_a_raised_limit_counts_what_lower_ones_settled() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
     stories(&mut on_redis(&server.url(), &clock), &clock).await;
+}
+
+/// Units that are held until their deadline outlast a lower limit that has used the ledger: a sweep must not delete them.
+#[tokio::test]
+async fn a_lower_limit_keeps_units_that_expire_later() {
+    let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
+    let on_server = OnRedis::new("Redis", &server.url(), vec![&server]);
+    for sized in ALGORITHMS {
+        for mut store in [Authority::Memory(in_memory(&clock)), on_redis(&server.url(), &clock)] {
+            for is_cancelled in [true, false] {
+                store.forget(&clock).await;
+                let [high, low] = [HIGH, 2].map(|size| limits(sized, size));
+                let reservation = async |limits: &Limits, name: &[u8], cost, step| {
+                    let mut plan = limits.plan(0, cost);
+                    plan.reservation = Some(Reservation { name, step });
+                    store.verdict(&plan).await.decisions[1].allowed
+                };
+                let reserve = |seconds| ReservationStep::Reserve { ttl: seconds * SECOND, on_expiry: OnExpiry::Keep };
+                clock.set(START);
+                assert!(reservation(&high, b"left", 800, reserve(4)).await);
+                assert!(reservation(&high, b"settled", 1, reserve(30)).await);
+                if is_cancelled {
+                    reservation(&low, b"settled", 0, ReservationStep::Cancel).await;
+                }
+                // Refused, which stores a clamped state.
+                assert!(!store.verdict(&low.plan(0, 2)).await.decisions[1].allowed);
+                let now = START + 20 * SECOND;
+                clock.set(now);
+                if let Authority::Memory(store) = &store {
+                    store.sweep(store.shard_count());
+                }
+                // The child's state, which a sweep deletes once it has expired.
+                let values = on_server.fields().into_iter().filter(|(_, field, _)| field.ends_with(b"child"));
+                for (.., value) in values {
+                    assert!(number(&mut &value[..]) > now as f64, "expired: {:?}", sized("1000"));
+                }
+                let remaining = store.verdict(&high.plan(0, 0)).await.decisions[1].remaining;
+                assert!(remaining <= 1_000 - 800 + 21, "{remaining} of {:?}", sized("1000"));
+            }
+        }
+    }
 }
