@@ -160,6 +160,10 @@ impl<F: MeteredFields> Algorithm for Metered<F> {
         Some(self.meter.charge(state, spent, now))
     }
 
+    fn kept_until(&self, tat: &Tat) -> Option<Micros> {
+        self.meter.reach.kept_until(tat)
+    }
+
     fn sibling_period(&self) -> Option<Micros> {
         let (.., period) = self.fields.rate();
         Some(period)

@@ -87,8 +87,8 @@ pub trait Algorithm: Sized {
     }
 
     /// Returns until when a state matters to other limits, if that is beyond the `reset_after` of this limit's decisions.
-    fn kept_until(&self, state: &Self::State) -> Option<Micros> {
-        state.kept_until()
+    fn kept_until(&self, _state: &Self::State) -> Option<Micros> {
+        None
     }
 
     /// Returns the parameters divided by `factor`, above 0; fractions round up.

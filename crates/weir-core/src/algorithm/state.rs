@@ -1,7 +1,5 @@
 //! States as numbers: their encoding in the Lua half and in snapshots.
 
-use crate::domain::Micros;
-
 /// A state that is encoded as numbers.
 pub trait EncodedState: Sized {
     /// Returns the numbers in the order of the Lua half's table; whole ones are below 2^53. At most 65,535 of them.
@@ -13,11 +11,6 @@ pub trait EncodedState: Sized {
     /// Returns the first version of the snapshot format whose readers decode it.
     fn snapshot_version(&self) -> u32 {
         1
-    }
-
-    /// See [`Algorithm::kept_until`](super::Algorithm::kept_until), where the state alone says it.
-    fn kept_until(&self) -> Option<Micros> {
-        None
     }
 }
 

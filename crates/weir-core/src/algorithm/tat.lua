@@ -41,7 +41,7 @@ end
 
 -- Adds the arrival times of other limits in `s` to `own`, the state of this limit alone, each with `charged` units more;
 -- not a refund, since a limit that was full may have been charged less; and with `held`, if that is the furthest. Of more
--- than three, the one that is kept for the shortest time is dropped.
+-- than three, the one that is kept for the shortest time is dropped, except that of held units.
 local function tat_write(s, own, charged, now, fi, fn, whole, part, den, held)
   local limit, length, furthest, before = (own[3] - 1) % 4294967296, 9, span_ceil(own[1], own[2]), nil
   for from = 1, #s, 9 do
@@ -68,9 +68,9 @@ local function tat_write(s, own, charged, now, fi, fn, whole, part, den, held)
   own[4], own[5], own[6], own[7], own[8] = whole, part, den, fi, fn
   own[9] = math.max(span_ceil(own[1], own[2]), now + span_ceil(fi, fn)) + 3600000000
   while length > 36 do
-    local nearest = 10
-    for from = 19, length, 9 do
-      if own[from + 8] < own[nearest + 8] then nearest = from end
+    local nearest
+    for from = 10, length, 9 do
+      if own[from + 2] ~= 4294967297 and (not nearest or own[from + 8] < own[nearest + 8]) then nearest = from end
     end
     for _ = 1, 9 do table.remove(own, nearest) end
     length = length - 9
@@ -85,19 +85,23 @@ local function tat_held(s, ti, tn, units, now, maker, whole, part, den)
   if ti < now then ti, tn = now, 0 end
   for from = 1, #s, 9 do
     local ends = span_ceil(s[from], s[from + 1])
-    local is_uncharged = (s[from + 5] or 0) == 0 and (s[from + 2] - maker) % 4294967296 ~= 0
-    if is_uncharged and span_less(ti, tn, ends, 0) then ti, tn = ends, 0 end
+    local is_other = (s[from + 2] - maker) % 4294967296 ~= 0
+    if is_other and span_less(ti, tn, ends, 0) then ti, tn = ends, 0 end
   end
   local si, sn = span_of(min(units, 4294967296), whole, part, den)
   return min(span_ceil(span_add(ti, tn, si, sn, den)), now + 2678400000000)
 end
 
--- Returns until when a state matters to limits other than the one that wrote it; nil: not.
-local function tat_kept(s)
+-- Returns until when the arrival times of limits other than that of `maker` matter to them; nil: there are none.
+local function tat_kept(s, maker)
   local last
-  for at = 10, #s, 9 do
-    local ends = min(span_ceil(s[at], s[at + 1]), s[at + 8] - 3600000000)
-    if not last or ends > last then last = ends end
+  -- Most states are of one limit.
+  for at = s[3] == maker and 10 or 1, #s, 9 do
+    if (s[at + 2] - maker) % 4294967296 ~= 0 then
+      local ends = span_ceil(s[at], s[at + 1])
+      if s[at + 8] then ends = min(ends, s[at + 8] - 3600000000) end
+      if not last or ends > last then last = ends end
+    end
   end
   return last
 end

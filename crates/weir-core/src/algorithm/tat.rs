@@ -162,10 +162,6 @@ impl EncodedState for Tat {
             _ => 2,
         }
     }
-
-    fn kept_until(&self) -> Option<Micros> {
-        self.arrivals().1.iter().map(|other| other.ceil().min(other.until - KEPT_PASSED)).max()
-    }
 }
 
 /// The furthest time ahead of the clock that counts of another limit's arrival time, and the signature of a limit's
@@ -246,6 +242,18 @@ impl Reach {
         }
     }
 
+    /// Returns until when the arrival times of other limits in a state matter to them; `None` if it has none.
+    #[inline]
+    pub(crate) fn kept_until(&self, tat: &Tat) -> Option<Micros> {
+        // Most states are of one limit.
+        if matches!(tat.0, Repr::One { maker, .. } if maker == self.maker) {
+            return None;
+        }
+        let (latest, others) = tat.arrivals();
+        let others = [&latest].into_iter().chain(others).filter(|arrival| !arrival.is_of(self.maker));
+        others.map(|other| other.ceil().min(other.until - KEPT_PASSED)).max()
+    }
+
     /// Returns the state in which this limit is now at `at`, after `charged` units to the state before, which are charged
     /// to the other limits too. Refunds are not: a limit that was full may have been charged less. `held`: see
     /// [`Self::held`].
@@ -262,8 +270,9 @@ impl Reach {
             all.push(held);
         }
         while all.len() > 1 + MAX_OTHERS {
-            // The one whose loss admits the fewest units.
-            let nearest = (1..all.len()).fold(1, |least, at| if all[at].until < all[least].until { at } else { least });
+            // The one whose loss admits the fewest units. That of held units counts for all limits without their own.
+            let others = (1..all.len()).filter(|at| all[*at].maker != HELD);
+            let Some(nearest) = others.min_by_key(|at| all[*at].until) else { break };
             all.remove(nearest);
         }
         Tat::of(&all).unwrap_or(at)
@@ -276,8 +285,8 @@ impl Reach {
         if units == 0 || self.maker > u64::from(u32::MAX) {
             return None;
         }
-        let uncharged = before.iter().filter(|other| other.terms.is_none() && !other.is_of(self.maker));
-        let furthest = uncharged.map(|other| Span::whole(other.ceil())).fold(at.max(Span::whole(now)), Span::max);
+        let others = before.iter().filter(|other| !other.is_of(self.maker));
+        let furthest = others.map(|other| Span::whole(other.ceil())).fold(at.max(Span::whole(now)), Span::max);
         let micros = rate.add(furthest, rate.span(units.min(MAX_COUNT))).ceil().min(now + MAX_KEPT_FOR_OTHERS);
         let terms = Some((rate, Span::whole(MAX_KEPT_FOR_OTHERS)));
         Some(Arrival { micros, num: 0, maker: HELD, terms, until: micros + KEPT_PASSED })

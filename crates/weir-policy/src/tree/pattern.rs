@@ -24,20 +24,31 @@ impl Pattern {
     }
 }
 
+/// Whether the bytes are equal up to a `*` in either.
+fn agree<'a>(mut pairs: impl Iterator<Item = (&'a u8, &'a u8)>) -> bool {
+    pairs.find(|(one, other)| one != other || **one == b'*').is_none_or(|(one, other)| [*one, *other].contains(&b'*'))
+}
+
 /// Returns a text that both patterns match, with a `*` where both match any text. A name without `*` matches only itself.
 pub(crate) fn common_text(one: &str, other: &str) -> Option<Vec<u8>> {
     let (one, other) = (one.as_bytes(), other.as_bytes());
+    let (first, last) = (one.iter().zip(other), one.iter().rev().zip(other.iter().rev()));
+    // Most patterns differ before their first `*` or after their last one.
+    if !agree(first) || !agree(last) {
+        return None;
+    }
     let at = |i: usize, j: usize| (one.get(i).copied(), other.get(j).copied());
+    let index = |i: usize, j: usize| i * (other.len() + 2) + j;
     // Whether the parts from these positions on have a common text; false beyond the ends.
-    let mut meet = vec![vec![false; other.len() + 2]; one.len() + 2];
+    let mut meet = vec![false; index(one.len() + 2, 0)];
     for (i, j) in (0..=one.len()).rev().flat_map(|i| (0..=other.len()).rev().map(move |j| (i, j))) {
-        meet[i][j] = match at(i, j) {
+        meet[index(i, j)] = match at(i, j) {
             (None, None) => true,
-            (Some(b'*'), _) | (_, Some(b'*')) => meet[i + 1][j] || meet[i][j + 1],
-            (one, other) => one == other && meet[i + 1][j + 1],
+            (Some(b'*'), _) | (_, Some(b'*')) => meet[index(i + 1, j)] || meet[index(i, j + 1)],
+            (one, other) => one == other && meet[index(i + 1, j + 1)],
         };
     }
-    if !meet[0][0] {
+    if !meet[0] {
         return None;
     }
     let (mut text, mut i, mut j) = (Vec::new(), 0, 0);
@@ -45,8 +56,8 @@ pub(crate) fn common_text(one: &str, other: &str) -> Option<Vec<u8>> {
         let (taken, next) = match at(i, j) {
             (None, None) => return Some(text),
             // A `*` matches as much of the other pattern as possible.
-            (Some(b'*'), taken) if meet[i][j + 1] => (taken, (i, j + 1)),
-            (taken, Some(b'*')) if meet[i + 1][j] => (taken, (i + 1, j)),
+            (Some(b'*'), taken) if meet[index(i, j + 1)] => (taken, (i, j + 1)),
+            (taken, Some(b'*')) if meet[index(i + 1, j)] => (taken, (i + 1, j)),
             (Some(b'*'), _) => (None, (i + 1, j)),
             (_, Some(b'*')) => (None, (i, j + 1)),
             (taken, _) => (taken, (i + 1, j + 1)),

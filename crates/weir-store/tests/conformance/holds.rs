@@ -84,7 +84,7 @@ impl Authority {
     }
 
     /// Performs maintenance, which may happen at any time and must not change decisions.
-    fn upkeep(&mut self, clock: &Arc<ManualClock>, random: &mut Random) {
+    pub fn upkeep(&mut self, clock: &Arc<ManualClock>, random: &mut Random) {
         let Self::Memory(store) = self else { return };
         if random.once_in(4) {
             store.sweep(store.shard_count());

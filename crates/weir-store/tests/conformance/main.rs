@@ -17,6 +17,7 @@ mod holds_under_factors;
 mod layout;
 mod layout_holds;
 mod limits_together;
+mod lowered_limits;
 mod outage_charges;
 mod redis;
 mod repeats;

@@ -4,6 +4,6 @@ local function gcra_charge(p, s, now, units, phase, held)
   return tat_charge(p, s, now, units, held)
 end
 
-local function gcra_kept(s)
-  return tat_kept(s)
+local function gcra_kept(s, p)
+  return tat_kept(s, p[7])
 end

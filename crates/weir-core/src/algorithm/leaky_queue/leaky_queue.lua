@@ -17,6 +17,6 @@ local function leaky_queue(p, s, now, cost, max_wait, phase)
   return answer, next_state
 end
 
-local function leaky_queue_kept(s)
-  return tat_kept(s)
+local function leaky_queue_kept(s, p)
+  return tat_kept(s, p[7])
 end

@@ -89,6 +89,10 @@ impl Algorithm for LeakyQueue {
         (Decision { allowed: true, retry_after: None, wait, ..decision }, next)
     }
 
+    fn kept_until(&self, tat: &Tat) -> Option<Micros> {
+        self.meter.reach.kept_until(tat)
+    }
+
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
     }

@@ -78,10 +78,11 @@ fn units_of_another_limit_count_at_most_twice_the_capacity() {
     });
 }
 
-/// The units that were held cut none that were charged before under a higher limit, which counts them too. (Factors change
+/// The units that were held, and that lower limits settle, cut none that were charged before under a higher limit, which
+/// counts them too. (Factors change
 /// how fast a leaky bucket drips: its spec tests other sizes. And the `gcra` family counts these units for a month at most.)
 #[test]
-fn units_that_were_held_cut_none_under_a_lower_limit() {
+fn units_that_were_held_cut_none_under_lower_limits() {
     let mut met = std::collections::HashSet::new();
     replay(60, 60, Events { back: false, changes: false, refunds: false }, |step, random| {
         let high = step.params;
@@ -89,21 +90,30 @@ fn units_that_were_held_cut_none_under_a_lower_limit() {
         if !is_within || high.holdable() != Ok(HoldAccuracy::Exact) {
             return;
         }
-        let Ok(low) = high.scale(random.pick(&[2.0, 10.0, 1_000.0])) else { return };
+        let lower: Vec<_> =
+            [1.5, 2.0, 3.0, 10.0, 1_000.0].iter().filter_map(|factor| high.scale(*factor).ok()).collect();
+        if lower.is_empty() {
+            return;
+        }
         let StepInput { now, phase, .. } = step.input;
         let remaining = |params: &Params, state: Option<&State>| {
             params.step(state, &StepInput { now, cost: 0, max_wait: None, phase }).0.remaining
         };
         let before = remaining(high, step.state);
         let held = random.within(0, before as i64).unsigned_abs();
-        let first = random.within(0, held as i64).unsigned_abs();
-        let mut state = step.state.cloned();
-        for units in [first, held - first] {
+        let (mut state, mut left, mut is_met) = (step.state.cloned(), held, false);
+        let mut settled = Vec::new();
+        for last in [false, false, false, false, false, true] {
+            let low = &lower[random.below(lower.len())];
+            let units = if last { left } else { random.within(0, left as i64).unsigned_abs() };
+            left -= units;
+            is_met |= units > 0 && remaining(low, state.as_ref()) == 0;
+            settled.push((units, low));
             state = low.charge(state.as_ref(), Spent::held(units), now, phase).or(state);
         }
         let after = remaining(high, state.as_ref());
-        assert!(after <= before - held, "{after} of {before} less {held}, under {low:?}: {step:?}");
-        if after > 0 && held > 0 && remaining(&low, step.state) == 0 {
+        assert!(after <= before - held, "{after} of {before} less {held}, {settled:?}: {step:?}");
+        if after > 0 && is_met {
             met.insert(high.name());
         }
     });
@@ -113,6 +123,32 @@ fn units_that_were_held_cut_none_under_a_lower_limit() {
             .all(|name| met.contains(name)),
         "{met:?}"
     );
+}
+
+/// A limit that stores a state without a charge, as when a lease is returned, keeps it for as long as the limit that
+/// charged it needs it. (A bucket does not tell the `drip_size` of the limit that filled it.)
+#[test]
+fn a_state_is_kept_for_the_limit_that_charged_it() {
+    let mut met = std::collections::HashSet::new();
+    replay(60, 60, Events::ANY, |step, _| {
+        let (Some(state), true) = (step.next, step.params.holdable().is_ok()) else { return };
+        let input = step.with_cost(0);
+        let needed = step.params.step(Some(state), &input).0.reset_after.min(MAX_KEPT_FOR_OTHERS);
+        let drip_size =
+            |params: &Params| matches!(params, Params::LeakyBucket(_)).then(|| params.numbers()[1].to_bits());
+        let is_of_state = |other: &&Params| {
+            other.time_base() == step.params.time_base() && drip_size(other) == drip_size(step.params)
+        };
+        for other in step.others.iter().filter(is_of_state) {
+            let reset_after = other.step(Some(state), &StepInput { cost: 0, ..step.under(other) }).0.reset_after;
+            let lasts = reset_after.max(other.kept_until(state).map_or(0, |until| until - input.now));
+            assert!(lasts >= needed, "kept for {lasts}, not {needed}, under {other:?}: {step:?}");
+            if reset_after < needed {
+                met.insert(other.name());
+            }
+        }
+    });
+    assert!(["gcra", "token_bucket", "leaky_bucket", "decay"].iter().all(|name| met.contains(name)), "{met:?}");
 }
 
 /// With a smaller burst at the same rate, the larger one counts exactly the units that were held, also after those of

@@ -180,6 +180,10 @@ impl Algorithm for SmoothBursty {
         if self.fields.start == Start::Full { UndoRule::WhileItLasts } else { UndoRule::Never }
     }
 
+    fn kept_until(&self, tat: &Tat) -> Option<Micros> {
+        self.reach.kept_until(tat)
+    }
+
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
     }

@@ -52,6 +52,6 @@ local function smooth_bursty_next(p, s, now, max_wait, phase)
   return span_ceil(ti, tn) - p[4] - now
 end
 
-local function smooth_bursty_kept(s)
-  return tat_kept(s)
+local function smooth_bursty_kept(s, p)
+  return tat_kept(s, p[7])
 end

@@ -4,6 +4,6 @@ local function token_bucket_charge(p, s, now, units, phase, held)
   return tat_charge(p, s, now, units, held)
 end
 
-local function token_bucket_kept(s)
-  return tat_kept(s)
+local function token_bucket_kept(s, p)
+  return tat_kept(s, p[7])
 end

@@ -35,9 +35,9 @@ local function last_of_key(first)
   return last
 end
 
--- Adds the ledger of a level. If the limit has changed and cannot have holds, the ledger is dropped; `false` records
+-- Adds the ledger of a level, whose stored value expires at `expires` (nil: there is none). If the limit has changed and cannot have holds, the ledger is dropped; `false` records
 -- that there was one.
-local function add_level(index, ledger)
+local function add_level(index, ledger, expires)
   local rule = rules[index]
   levels = levels or {}
   levels[index] = false
@@ -45,12 +45,14 @@ local function add_level(index, ledger)
   load_holds()
   levels[index] = {
     step = rule.step, charge = rule.charge, p = rule.params, base = rule.base, s = states[index], ledger = ledger,
-    phase = input[phases_at + index], slots = rule.slots,
+    phase = input[phases_at + index], slots = rule.slots, expires = expires or now,
   }
 end
 
 local function add_cached_level(index, level)
-  if level.p ~= rules[index].params or level.phase ~= input[phases_at + index] then return add_level(index, level.ledger) end
+  if level.p ~= rules[index].params or level.phase ~= input[phases_at + index] then
+    return add_level(index, level.ledger, level.expires)
+  end
   levels = levels or {}
   level.s, levels[index] = states[index], level
 end
@@ -97,7 +99,7 @@ local function load()
       if value then expires, state, ledger = unpacked(value) end
       if type(state) == 'table' and expires <= now then state = false end
       states[index], found[index], resets[index] = state, value, false
-      if ledger then add_level(index, ledger) end
+      if ledger then add_level(index, ledger, expires) end
     end
     first = last + 1
   end
@@ -122,11 +124,15 @@ local function sweep(hash, fields)
   end
 end
 
--- Returns the stored value of a state, with its ledger if it has holds, and for how long these are kept; 0 without.
+-- Returns the stored value of a state, with its ledger if it has holds, and for how long these are kept; 0 without. Holds
+-- never expire earlier than before: the limit that granted the units may have needed them for longer than this one does.
 local function value_of(index, reset, state)
-  local ledger = levels and levels[index] and levels[index].ledger
+  local level = levels and levels[index]
+  local ledger = level and level.ledger
   if not ledger or #ledger == 0 then return pack(now + reset, state), 0 end
-  return pack(now + reset, state, ledger), math.max(reset, holds.last_deadline(ledger) - now)
+  level.expires = math.max(level.expires, now + reset)
+  local lasts_until = math.max(level.expires, holds.last_deadline(ledger))
+  return pack(level.expires, reset > 0 and state, ledger), lasts_until - now
 end
 
 local arguments = {}

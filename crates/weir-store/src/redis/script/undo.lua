@@ -14,7 +14,7 @@ local function restore(index)
     local expires, state, ledger = unpacked(before)
     states[index] = expires > now and state
     if ledger then
-      add_level(index, ledger)
+      add_level(index, ledger, expires)
       expire(index)
     end
   end
