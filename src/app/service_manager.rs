@@ -10,9 +10,13 @@ use std::{
         ffi::OsStrExt as _,
         net::{SocketAddr, UnixDatagram},
     },
+    time::Duration,
 };
 
 use tracing::warn;
+
+/// Time for which a service manager may be too busy to read.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sends a state, such as `READY=1`, to the socket of the service manager, if there is one.
 pub(super) fn notify(state: &str) {
@@ -25,7 +29,7 @@ pub(super) fn notify(state: &str) {
 fn send(socket: &OsStr, state: &str) -> io::Result<()> {
     let datagrams = UnixDatagram::unbound()?;
     // A service manager that does not read must not stop the service.
-    datagrams.set_nonblocking(true)?;
+    datagrams.set_write_timeout(Some(TIMEOUT))?;
     datagrams.send_to_addr(state.as_bytes(), &address(socket)?).map(drop)
 }
 

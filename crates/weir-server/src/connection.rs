@@ -234,7 +234,7 @@ impl<R: Serve> Connection<R> {
                     return Ok(());
                 }
                 () = sleep(time) => {
-                    if lifetime.has_nothing_to_complete(why) {
+                    if !lifetime.activity.has_requests() {
                         return Ok(());
                     }
                     if why == CloseReason::Age {

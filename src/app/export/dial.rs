@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use hyper::Uri;
 use tonic::transport::Channel;
 use weir_server::dial::{Destination, HTTP_2, Hints, Trust};
-use weir_settings::tls::Paths;
+use weir_settings::tls::{Paths, server_name};
 
 use crate::{dial, telemetry::TracingSettings};
 
@@ -32,12 +32,14 @@ pub(super) fn destination(settings: &TracingSettings, alpn: &'static str) -> Res
     let address = format!("{}://{}", scheme.unwrap_or_default(), authority.unwrap_or_default());
     let address = address.parse().map_err(|why| format!("tracing.otlp_endpoint: {why}"))?;
     let none = Path::new("");
-    let with = |ca| {
-        let paths = Paths { ca, cert: none, key: none };
-        Destination::new(&address, Trust { paths, server_name: "", alpn, hints: HINTS })
-    };
-    with(none).map_err(|why| format!("tracing.otlp_endpoint: {why}"))?;
-    with(&settings.ca).map_err(|why| format!("tracing.ca: {why}"))
+    if let Some(host) = endpoint.host().filter(|_| scheme == Some("https")) {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        server_name(host).map_err(|why| format!("tracing.otlp_endpoint: {why}"))?;
+    }
+    let paths = Paths { ca: &settings.ca, cert: none, key: none };
+    let trust = Trust { paths, server_name: "", alpn, hints: HINTS };
+    let setting = if settings.ca.as_os_str().is_empty() { "otlp_endpoint" } else { "ca" };
+    Destination::new(&address, trust).map_err(|why| format!("tracing.{setting}: {why}"))
 }
 
 /// Returns a channel that connects on first use and reconnects when necessary. `timeout` bounds connecting, and each
