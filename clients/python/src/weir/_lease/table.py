@@ -189,6 +189,9 @@ class Leases:
         self._begin()
 
     def _add(self, name: tuple[str, ...]) -> Entry | None:
+        # Bytes are the same key for the service, but would be another lease here, with the same holder and numbers.
+        if not all(isinstance(part, str) for part in name):
+            return None
         with self._lock:
             if self._is_closed or len(self._entries) >= _MAX_KEYS:
                 return None
