@@ -247,7 +247,7 @@ def test_segments_of_bytes_are_the_same_key_and_not_leased_twice(leasing: Servic
     assert left(other) == LIMIT - seen.allowed
 
 
-@pytest.mark.parametrize("cost", [1.5, Decimal(2), "1"], ids=repr)
+@pytest.mark.parametrize("cost", [1.5, Decimal(2), "1", True], ids=repr)
 def test_a_cost_of_a_wrong_type_is_an_error_and_the_lease_goes_on(
     leasing: Service, connect: Callable[..., Any], cost: Any
 ) -> None:
