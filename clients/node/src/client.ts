@@ -79,11 +79,11 @@ export class Client implements Disposable, AsyncDisposable {
   }
 
   /** Decides one key: every limit on its path, in one atomic step. */
-  check(key: Key, options: CheckOptions & CheckCallOptions = {}): Promise<Decision> {
+  async check(key: Key, options: CheckOptions & CheckCallOptions = {}): Promise<Decision> {
     const ask = (options.lease ?? this.#isLeasing) ? this.#leases.check(key, options) : this.#leases.ordinary;
     if (typeof ask !== "function") {
       this.#telemetry?.leased(options.domain ?? "", ask);
-      return Promise.resolve(ask);
+      return ask;
     }
     return this.#decide({
       operation: "check",
