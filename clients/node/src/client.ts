@@ -1,4 +1,4 @@
-import type { Client as Channel } from "@grpc/grpc-js";
+import { connectivityState, type Client as Channel } from "@grpc/grpc-js";
 import { CircuitBreaker, type BreakerState } from "./breaker.js";
 import { openChannel } from "./channel.js";
 import { fallback, fromResponse, type Decision } from "./decision.js";
@@ -68,22 +68,29 @@ export class Client implements Disposable, AsyncDisposable {
   }
 
   /** Waits for a connection, for instance at start. Calls do not need it. */
-  ready(timeoutMs = 5_000): Promise<void> {
-    return new Promise((resolve, reject) => {
+  async ready(timeoutMs = 5_000): Promise<void> {
+    const deadline = deadlineAfter(timeoutMs);
+    const channel = this.#channel.getChannel();
+    for (;;) {
+      // gRPC's own waitForReady would connect again after `close`.
       this.#rpc.verifyOpen();
-      this.#channel.waitForReady(deadlineAfter(timeoutMs), (error) => {
-        if (error) reject(new WeirError("UNAVAILABLE", `no connection within ${timeoutMs} ms`, { cause: error }));
-        else resolve();
+      const state = channel.getConnectivityState(true);
+      if (state === connectivityState.READY) return;
+      await new Promise<void>((resolve, reject) => {
+        channel.watchConnectivityState(state, deadline, (error) => {
+          if (error) reject(new WeirError("UNAVAILABLE", `no connection within ${timeoutMs} ms`, { cause: error }));
+          else resolve();
+        });
       });
-    });
+    }
   }
 
   /** Decides one key: every limit on its path, in one atomic step. */
-  check(key: Key, options: CheckOptions & CheckCallOptions = {}): Promise<Decision> {
+  async check(key: Key, options: CheckOptions & CheckCallOptions = {}): Promise<Decision> {
     const ask = (options.lease ?? this.#isLeasing) ? this.#leases.check(key, options) : this.#leases.ordinary;
     if (typeof ask !== "function") {
       this.#telemetry?.leased(options.domain ?? "", ask);
-      return Promise.resolve(ask);
+      return ask;
     }
     return this.#decide({
       operation: "check",

@@ -2,7 +2,7 @@ import type { Client } from "./client.js";
 import type { Decision } from "./decision.js";
 import { WeirError } from "./errors.js";
 import type { FailureLog } from "./failure-log.js";
-import type { CheckOptions, Key } from "./request.js";
+import { segmentsOf, type CheckOptions, type Key } from "./request.js";
 
 export interface GuardOptions extends Pick<CheckOptions, "domain" | "cost" | "limits" | "charge" | "factor"> {
   /**
@@ -99,7 +99,7 @@ function structuredString(text: string): string {
 
 /** Returns a valid key for any user input: the check of an invalid key would fail, and the request would pass. */
 function repairedKey(key: Key): Key {
-  const segments = key.slice(0, MAX_SEGMENTS).map(repaired);
+  const segments = segmentsOf(key).slice(0, MAX_SEGMENTS).map(repaired);
   return segments.length > 0 ? segments : ["-"];
 }
 

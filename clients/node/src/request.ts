@@ -37,13 +37,19 @@ export interface Check extends CheckOptions {
   key: Key;
 }
 
-/** Returns the segments of a key. Without types, a string would be a key of its letters, and `undefined` a segment. */
+/**
+ * Returns the segments of a key. JavaScript may call with numbers and other values that have a string form. A string would be a key
+ * of its letters, and `undefined` a key that all users without an id share.
+ */
 export function segmentsOf(key: Key): string[] {
   if (!Array.isArray(key)) throw new TypeError(`a key is an array of segments, as in ["user", "alex"], not ${typeof key}`);
-  for (const segment of key as unknown[]) {
-    if (typeof segment !== "string") throw new TypeError(`a segment of a key is a string, not ${typeof segment}`);
-  }
+  for (const segment of key as unknown[]) if (typeof segment !== "string") return Array.from(key, segmentOf);
   return key;
+}
+
+function segmentOf(segment: unknown): string {
+  if (segment === undefined || segment === null) throw new TypeError(`a segment of a key is a string, not ${segment}`);
+  return `${segment}`;
 }
 
 /** Encodes a check. With `mayRetry` a check that charges or refunds gets an idempotency key. */

@@ -82,17 +82,35 @@ test("limits of the caller's own, of every algorithm", async (t) => {
   }
 });
 
-test("a key that is not an array of strings is an error", async (t) => {
+test("segments of JavaScript that are not strings are the same as their string forms", async (t) => {
+  const weir = await connect(t, (await startWeir(t)).address);
+  const id = { toString: () => "8" };
+  // As JavaScript may call it.
+  for (const [segment, text] of [[7, "7"], [10n ** 20n, "100000000000000000000"], [true, "true"], [id, "8"]] as unknown as [string, string][]) {
+    const key = ["user", segment, "trade"];
+    assert.equal((await weir.check(key)).remaining, 2);
+    assert.equal((await weir.check(["user", text, "trade"])).remaining, 1);
+    const verdict = await weir.guard(key);
+    assert.equal(verdict.decision?.remaining, 0);
+    assert.equal(await weir.reset(key), true);
+  }
+});
+
+test("a key that is not an array of segments is an error", async (t) => {
   const { address } = await startWeir(t, {}, `lease: true${POLICY}`);
   const weir = await connect(t, address, { lease: true });
   const letters = ["u", "s", "e", "r"];
   for (let i = 0; i < 20; i++) await weir.check(letters);
   // As JavaScript may call it.
-  for (const key of ["user", ["user", undefined], ["user", 7], null] as unknown as string[][]) {
+  const segments = [undefined, null, Symbol("alex"), Object.create(null)].map((segment) => ["user", segment]);
+  for (const key of ["user", null, ["user", , 7], ...segments] as unknown as string[][]) {
     const calls = [weir.check(key), weir.checkBatch([{ key }]), weir.checkAll([{ key }]), weir.reserve(key), weir.reset(key)];
+    const messages = new Set<string>();
     for (const { status, ...result } of await Promise.allSettled([...calls, weir.guard(key)])) {
       assert.ok(status === "rejected" && "reason" in result && result.reason instanceof TypeError, JSON.stringify([key, result]));
+      messages.add(result.reason.message);
     }
+    assert.equal(messages.size, 1, `the same error from every call: ${[...messages].join("; ")}`);
   }
 });
 

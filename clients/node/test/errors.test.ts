@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Metadata, status, type sendUnaryData } from "@grpc/grpc-js";
 import { Client, WeirError, type Decision, type ErrorCode } from "weir-client";
 import { startStandIn } from "./support/stand-in.js";
@@ -271,4 +272,12 @@ test("a closed client says so", async (t) => {
   weir.close();
   assert.equal((await failure(weir.check(["user", "alex"]))).code, "CANCELLED");
   assert.equal((await failure(weir.ready())).code, "CANCELLED");
+});
+
+test("a client that is closed while it waits for a connection says so", async () => {
+  const weir = new Client("127.0.0.1:1");
+  const waiting = failure(weir.ready(10_000));
+  await sleep(50);
+  await weir.close();
+  assert.equal((await waiting).code, "CANCELLED");
 });

@@ -60,6 +60,20 @@ async function waitForLeft(client: Client, units: number): Promise<void> {
   while ((await left(client)) !== units) await sleep(10);
 }
 
+test("a key with a number is leased as the same key with its string", async (t) => {
+  const { address } = await startWeir(t, {}, POLICY);
+  const client = await connect(t, address, { lease: true });
+  const keys = [["api", "7"], ["api", 7]] as [string[], string[]];
+  const seen = new Seen();
+  await spend(client, seen, ({ sources }) => sources.lease > 100, keys[0]);
+  const { service } = seen.sources;
+  await spend(client, seen, ({ sources }) => sources.lease > 500, keys[1]);
+  assert.ok(seen.sources.service < service + 100, JSON.stringify(seen.sources));
+  await client.close();
+  const other = await connect(t, address);
+  assert.equal((await other.check(keys[0], { cost: 0 })).remaining, LIMIT - seen.allowed);
+});
+
 test("a ban until the year 9999 refuses with a lease", async (t) => {
   const { address } = await startWeir(t, {}, POLICY);
   const client = await connect(t, address, { lease: true });

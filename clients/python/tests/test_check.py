@@ -119,6 +119,9 @@ def test_sockets_and_several_addresses(
 
     # Each has its own counts, and gets a share of the checks once it is connected.
     eventually(both_have_decided)
-    assert not connect(f"ipv4:{','.join(addresses)}").check(TRADE)
+    several = ",".join(addresses)
+    blanks = [f"{address} " for address in addresses]
+    for target in (f"ipv4:{several}", f"ipv4:///{several}", f"IPV4:{several}", blanks):
+        assert not connect(target).check(TRADE)
     with pytest.raises(ValueError, match="DNS name"):
         weir.Client(["one:1", "two:2"])

@@ -235,7 +235,19 @@ def test_only_keys_that_the_policy_leases_are_leased(leasing: Service, connect: 
         client.check("api")
 
 
-@pytest.mark.parametrize("cost", [1.5, Decimal(2), "1"], ids=repr)
+def test_segments_of_bytes_are_the_same_key_and_not_leased_twice(leasing: Service, connect: Callable[..., Any]) -> None:
+    client, other = connect(leasing.address, lease=True), connect(leasing.address)
+    seen = Seen()
+    for _ in range(100):
+        seen.spend(client, leased(seen.sources[Source.LEASE] + 1))
+        decision = client.check(["api", b"alex"])
+        assert decision.source is Source.SERVICE
+        seen.allowed += decision.allowed
+    client.close()
+    assert left(other) == LIMIT - seen.allowed
+
+
+@pytest.mark.parametrize("cost", [1.5, Decimal(2), "1", True], ids=repr)
 def test_a_cost_of_a_wrong_type_is_an_error_and_the_lease_goes_on(
     leasing: Service, connect: Callable[..., Any], cost: Any
 ) -> None:

@@ -3,7 +3,7 @@ import { leased, type Decision } from "../decision.js";
 import { microseconds } from "../duration.js";
 import { WeirError } from "../errors.js";
 import type { CheckRequest, CheckResponse, LeaseResponse } from "../generated/weir/v1/weir.js";
-import { checkRequest, type CheckOptions, type Key } from "../request.js";
+import { checkRequest, segmentsOf, type CheckOptions, type Key } from "../request.js";
 import type { CallContext, Rpc } from "../rpc.js";
 import { MAX_COST } from "./holder.js";
 import { LeaseMachine, type Renewal } from "./machine.js";
@@ -42,8 +42,7 @@ export class Leases {
   /** Returns the decision if the lease has one, else a function that has the service decide. */
   check(key: Key, options: CheckOptions): Decision | Ask {
     const { cost = 1 } = options;
-    // The ordinary check rejects a key that is not an array.
-    const entry = mayBeLeased(options, cost) && Array.isArray(key) ? this.#entry(options.domain ?? "", key) : null;
+    const entry = mayBeLeased(options, cost) ? this.#entry(options.domain ?? "", segmentsOf(key)) : null;
     if (!entry) return this.ordinary;
     const { machine } = entry;
     const nowUs = monotonicUs();

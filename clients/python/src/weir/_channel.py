@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -90,6 +91,6 @@ def options(uri: str, tls: TLS | None) -> Options:
         chosen.append(("grpc.default_authority", "localhost"))
     elif "," in uri:
         # gRPC's default is the whole list, which is not a host.
-        first = uri.split(",", maxsplit=1)[0]
-        chosen.append(("grpc.default_authority", first.removeprefix("ipv4:").removeprefix("ipv6:")))
+        first = re.sub(r"^ipv[46]:/*", "", uri.split(",", maxsplit=1)[0], flags=re.IGNORECASE)
+        chosen.append(("grpc.default_authority", first.strip()))
     return chosen

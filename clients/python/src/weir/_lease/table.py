@@ -81,8 +81,8 @@ class Leases:
 
     def check(self, domain: str, key: Sequence[str], cost: int) -> Decision | ToAsk | None:
         """Returns the decision of the lease, or how the service decides. None: an ordinary check, without a lease."""
-        # The ordinary check raises the error of a wrong type.
-        if isinstance(key, str) or not isinstance(cost, int) or not 0 < cost <= MAX_COST:
+        # The ordinary check raises the error of a wrong type. A bool is an int in Python, but not a cost.
+        if isinstance(key, str) or isinstance(cost, bool) or not isinstance(cost, int) or not 0 < cost <= MAX_COST:
             return None
         name = (domain, *key)
         entry = self._entries.get(name) or self._add(name)
@@ -189,6 +189,9 @@ class Leases:
         self._begin()
 
     def _add(self, name: tuple[str, ...]) -> Entry | None:
+        # Bytes are the same key for the service, but would be another lease here, with the same holder and numbers.
+        if not all(isinstance(part, str) for part in name):
+            return None
         with self._lock:
             if self._is_closed or len(self._entries) >= _MAX_KEYS:
                 return None

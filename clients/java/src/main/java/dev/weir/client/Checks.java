@@ -158,9 +158,10 @@ final class Checks {
         return Caller.after(check.deadline().orElse(deadline));
     }
 
-    /** Returns the earliest deadline of the checks; the client's if none has one. */
+    /** Returns the earliest deadline of the checks. A check that has none has the client's. */
     private Deadline deadline(List<Check> checks) {
-        return Caller.after(checks.stream().flatMap(check -> check.deadline().stream()).min(Duration::compareTo).orElse(deadline));
+        var earliest = checks.stream().map(check -> check.deadline().orElse(deadline)).min(Duration::compareTo);
+        return Caller.after(earliest.orElse(deadline));
     }
 
 }

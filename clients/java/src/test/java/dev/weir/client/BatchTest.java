@@ -4,11 +4,13 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeout;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.weir.client.WeirException.Kind;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
@@ -81,6 +83,23 @@ class BatchTest {
             assertInstanceOf(CheckResult.Failed.class, results.get(0));
             assertTrue(results.get(1).orElseThrow().allowed());
             assertFalse(results.get(2).orElseThrow().allowed());
+        }
+    }
+
+    @Test
+    void aBatchEndsAtTheEarliestDeadlineOfItsChecks(@TempDir Path other) {
+        var minute = ALEX.withDeadline(Duration.ofMinutes(1));
+        var half = ALEX.withDeadline(Duration.ofMillis(500));
+        try (var frozen = Weir.start(other);
+                var client = frozen.client().deadline(Duration.ofMillis(500)).build();
+                var patient = frozen.client().deadline(Duration.ofMinutes(1)).build()) {
+            frozen.freeze();
+            assertTimeout(Duration.ofSeconds(20), () -> {
+                // A check without a deadline has the client's.
+                client.checkBatch(List.of(minute, ALEX));
+                patient.checkBatch(List.of(ALEX, half, minute));
+                assertThrows(WeirException.class, () -> client.checkAll(List.of(minute, ALEX)));
+            });
         }
     }
 
