@@ -24,6 +24,8 @@ use crate::{
 pub const MAX_REPORT_BYTES: usize = 64 << 10;
 /// Maximum size of the key and the length of a field, or of its key and its varint.
 const MAX_FIELD_HEAD_BYTES: usize = 20;
+/// A message that no decoder accepts: an incomplete key.
+const MALFORMED: &[u8] = &[0xff];
 
 /// A body whose messages are split: no message has more than [`MAX_REPORT_BYTES`]. Larger reports are dropped.
 pub(super) struct SplitMessages<B> {
@@ -135,9 +137,9 @@ impl<B> SplitMessages<B> {
         let head = self.head.split().freeze();
         match length.filter(|length| *length <= self.missing) {
             None => {
-                // The session rejects it.
+                // The session rejects it. It might accept the head: a group is decoded as an unknown field.
                 self.position = Position::Malformed;
-                Some(self.start(head.len(), head))
+                Some(self.start(MALFORMED.len(), Bytes::from_static(MALFORMED)))
             }
             Some(length) if head.len() + length > MAX_REPORT_BYTES => {
                 if self.rejections.large.count() {
@@ -318,11 +320,13 @@ mod tests {
 
     #[test]
     fn a_malformed_or_empty_message_stays_what_it_is() {
-        // A field beyond its message, a group, a number that never ends, and a head that is cut off.
-        for malformed in [&b"\x0a\x05shop"[..], b"\x13\x08\x01", &[0xff; 40], b"\x0a"] {
+        // A field beyond its message, an incomplete group and a complete one, a number that never ends, and a head that
+        // is cut off.
+        for malformed in [&b"\x0a\x05shop"[..], b"\x13\x08\x01", b"\x1b\x08\x01\x1c", &[0xff; 40], b"\x0a"] {
             let mut split = split(&Registry::default());
-            let bytes = [framed(0, malformed), framed(0, b"\x0a\x04shop")].concat().into();
-            let parts = messages(received(&mut split, bytes));
+            let bytes = [framed(0, malformed), framed(0, b"\x0a\x04shop")].concat();
+            let pieces = bytes.into_iter().map(|byte| Bytes::copy_from_slice(&[byte]));
+            let parts = messages(pieces.flat_map(|piece| received(&mut split, piece)).collect());
             assert_eq!(parts.len(), 1, "{malformed:?}");
             assert!(RateLimitQuotaUsageReports::decode(parts[0].clone()).is_err(), "{malformed:?}");
         }
