@@ -13,8 +13,8 @@ const REQUESTS: Metric = (
 const REJECTED: Metric = (
     "weir_rlqs_rejected_total",
     "Reports of Envoys that were rejected, by reason: unreadable: malformed, or of a bucket whose id is not UTF-8; \
-     large: of a bucket of over 64 entries or 4 KiB, which is denied; full: of a new bucket beyond rlqs.max_buckets; \
-     domain: a stream whose domain is not in rlqs.domains.",
+     large: of a bucket of over 64 entries or 4 KiB, which is denied, or of over 64 KiB, which is dropped; \
+     full: of a new bucket beyond rlqs.max_buckets; domain: a stream whose domain is not in rlqs.domains.",
 );
 const RENEWALS_LOST: Metric =
     ("weir_rlqs_renewals_lost_total", "Renewals of this replica's part of a limit that the store did not answer.");
@@ -32,7 +32,7 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 pub struct RlqsRejections {
     /// Messages that are malformed, and buckets that no answer can name.
     pub unreadable: Rejection,
-    /// Buckets that are too large, which are denied.
+    /// Buckets that are too large, which are denied, and reports that are, which are dropped.
     pub large: Rejection,
     /// Buckets, or further holders of them, beyond the capacity.
     pub full: Rejection,

@@ -64,8 +64,9 @@ fn reports_that_have_no_room_do_not_hold_up_those_behind_them() {
         }
         for user in ["other", &long] {
             second.report(bucket(user), 0, 0, 5).await;
-            second.until(user, |assignment| assignment == Assignment::Abandon).await;
         }
+        second.until(&long, |assignment| assignment == Assignment::Abandon).await;
+        assert_eq!(second.assignments.get("other"), None);
         assert_eq!(server.metric("weir_rlqs_buckets"), 1.0);
         let line = server.log_lines("buckets are denied: their ids have more than 64 entries or 4 KiB").pop();
         assert_eq!(line.expect("a line")["domain"], "api");

@@ -4,13 +4,12 @@
 //! is held.
 
 use std::{
-    collections::VecDeque,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
 use prost::encoding::{WireType, decode_key, decode_varint};
 use tracing::warn;
@@ -25,6 +24,8 @@ use crate::{
 pub const MAX_REPORT_BYTES: usize = 64 << 10;
 /// Maximum size of the key and the length of a field, or of its key and its varint.
 const MAX_FIELD_HEAD_BYTES: usize = 20;
+/// A message that no decoder accepts: an incomplete key.
+const MALFORMED: &[u8] = &[0xff];
 
 /// A body whose messages are split: no message has more than [`MAX_REPORT_BYTES`]. Larger reports are dropped.
 pub(super) struct SplitMessages<B> {
@@ -35,8 +36,10 @@ pub(super) struct SplitMessages<B> {
     head: BytesMut,
     /// Bytes of the message after `head`, and after the field at the position.
     missing: usize,
-    /// The bytes to yield before more are read.
-    ready: VecDeque<Bytes>,
+    /// Received bytes that are not split yet: a list of their parts would be much larger, if messages are small.
+    rest: Bytes,
+    /// Bytes to yield before more are split.
+    ready: Option<Bytes>,
 }
 
 /// The position in the body.
@@ -55,81 +58,88 @@ enum Position {
 
 impl<B> SplitMessages<B> {
     pub(super) fn new(body: B, rejections: Arc<RlqsRejections>) -> Self {
-        let (head, ready) = (BytesMut::new(), VecDeque::new());
-        Self { body, rejections, position: Position::Prefix, head, missing: 0, ready }
+        let (head, rest) = (BytesMut::new(), Bytes::new());
+        Self { body, rejections, position: Position::Prefix, head, missing: 0, rest, ready: None }
     }
 
-    fn received(&mut self, mut bytes: Bytes) {
-        while !bytes.is_empty() {
-            match &mut self.position {
+    /// Returns the next bytes of the messages; `None` if more must be received for them.
+    fn split_next(&mut self) -> Option<Bytes> {
+        let mut next = self.ready.take();
+        while next.is_none() && !self.rest.is_empty() {
+            let rest = &mut self.rest;
+            next = match &mut self.position {
                 Position::Prefix => {
                     let missing = PREFIX_BYTES - self.head.len();
-                    self.head.put(bytes.split_to(missing.min(bytes.len())));
-                    self.start_message();
+                    self.head.put(rest.split_to(missing.min(rest.len())));
+                    self.start_message()
                 }
                 Position::Fields => {
-                    let most = bytes.len().min(self.missing).min(MAX_REPORT_BYTES);
-                    let whole = if self.head.is_empty() { whole_fields(&bytes[..most]) } else { 0 };
+                    let most = rest.len().min(self.missing).min(MAX_REPORT_BYTES);
+                    let whole = if self.head.is_empty() { whole_fields(&rest[..most]) } else { 0 };
                     if whole > 0 {
                         self.missing -= whole;
-                        self.start(whole, bytes.split_to(whole));
+                        let fields = rest.split_to(whole);
                         self.end_field();
+                        Some(self.start(whole, fields))
                     } else {
-                        self.head.put_u8(bytes.get_u8());
+                        self.head.put(rest.split_to(1));
                         self.missing -= 1;
-                        self.start_field();
+                        self.start_field()
                     }
                 }
                 Position::Passed(missing) => {
-                    let passed = bytes.split_to(bytes.len().min(*missing));
+                    let passed = rest.split_to(rest.len().min(*missing));
                     *missing -= passed.len();
-                    let has_ended = *missing == 0;
-                    self.ready.push_back(passed);
-                    if has_ended {
-                        self.end_field();
-                    }
-                }
-                Position::Dropped(missing) => {
-                    let dropped = bytes.len().min(*missing);
-                    bytes.advance(dropped);
-                    *missing -= dropped;
                     if *missing == 0 {
                         self.end_field();
                     }
+                    Some(passed)
                 }
-                Position::Malformed => bytes.clear(),
-            }
+                Position::Dropped(missing) => {
+                    *missing -= rest.split_to(rest.len().min(*missing)).len();
+                    if *missing == 0 {
+                        self.end_field();
+                    }
+                    None
+                }
+                Position::Malformed => {
+                    *rest = Bytes::new();
+                    None
+                }
+            };
         }
+        next
     }
 
-    /// Starts a message once its prefix is complete.
-    fn start_message(&mut self) {
-        let [flags, length @ ..] = &self.head[..] else { return };
-        let Ok(length) = <[u8; 4]>::try_from(length) else { return };
+    /// Starts a message once its prefix is complete. Returns its first bytes, if known.
+    fn start_message(&mut self) -> Option<Bytes> {
+        let [flags, length @ ..] = &self.head[..] else { return None };
+        let length = <[u8; 4]>::try_from(length).ok()?;
         let (is_compressed, length) = (*flags != 0, u32::from_be_bytes(length) as usize);
         let prefix = self.head.split().freeze();
         if is_compressed || length == 0 {
             // Compressed messages are rejected by their prefix.
-            self.ready.push_back(prefix);
             self.pass(length);
+            Some(prefix)
         } else {
             (self.position, self.missing) = (Position::Fields, length);
+            None
         }
     }
 
-    /// Starts a field once its head is complete.
-    fn start_field(&mut self) {
+    /// Starts a field once its head is complete. Returns the first bytes of its message, if it is passed.
+    fn start_field(&mut self) -> Option<Bytes> {
         let length = content_bytes(&self.head);
         let is_complete = length.is_some();
         if !is_complete && self.head.len() < MAX_FIELD_HEAD_BYTES && self.missing > 0 {
-            return;
+            return None;
         }
         let head = self.head.split().freeze();
         match length.filter(|length| *length <= self.missing) {
             None => {
-                // The session rejects it.
-                self.start(head.len(), head);
+                // The session rejects it. It might accept the head: a group is decoded as an unknown field.
                 self.position = Position::Malformed;
+                Some(self.start(MALFORMED.len(), Bytes::from_static(MALFORMED)))
             }
             Some(length) if head.len() + length > MAX_REPORT_BYTES => {
                 if self.rejections.large.count() {
@@ -137,22 +147,24 @@ impl<B> SplitMessages<B> {
                 }
                 self.missing -= length;
                 self.position = Position::Dropped(length);
+                None
             }
             Some(length) => {
                 self.missing -= length;
-                self.start(head.len() + length, head);
                 self.pass(length);
+                Some(self.start(head.len() + length, head))
             }
         }
     }
 
-    /// Starts a message of `length` with these bytes.
-    fn start(&mut self, length: usize, bytes: Bytes) {
+    /// Starts a message of `length` with these bytes. Returns its prefix.
+    fn start(&mut self, length: usize, bytes: Bytes) -> Bytes {
         let mut prefix = BytesMut::with_capacity(PREFIX_BYTES);
         prefix.put_u8(0);
         // At most `MAX_REPORT_BYTES`.
         prefix.put_u32(length as u32);
-        self.ready.extend([prefix.freeze(), bytes]);
+        self.ready = Some(bytes);
+        prefix.freeze()
     }
 
     fn pass(&mut self, length: usize) {
@@ -194,11 +206,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for SplitMessages<B> {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         loop {
-            if let Some(bytes) = self.ready.pop_front() {
+            if let Some(bytes) = self.split_next() {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(bytes))) => self.received(bytes),
+                Some(Ok(Ok(bytes))) => self.rest = bytes,
                 Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
@@ -207,12 +219,13 @@ impl<B: Body<Data = Bytes> + Unpin> Body for SplitMessages<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ready.is_empty() && self.body.is_end_stream()
+        self.ready.is_none() && self.rest.is_empty() && self.body.is_end_stream()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Buf;
     use proptest::prelude::*;
     use prost::Message;
     use weir_envoy::envoy::service::rate_limit_quota::v3::{
@@ -239,14 +252,20 @@ mod tests {
         RateLimitQuotaUsageReports { domain: domain.to_owned(), bucket_quota_usages: users.iter().map(usage).collect() }
     }
 
-    /// Returns the messages in what is ready.
-    fn messages(split: &mut SplitMessages<()>) -> Vec<Bytes> {
-        let mut bytes: BytesMut = split.ready.drain(..).flatten().collect();
+    /// Returns the bytes to yield after these are received.
+    fn received(split: &mut SplitMessages<()>, bytes: Bytes) -> Vec<u8> {
+        split.rest = bytes;
+        std::iter::from_fn(|| split.split_next()).flatten().collect()
+    }
+
+    /// Returns the messages in these bytes.
+    fn messages(bytes: Vec<u8>) -> Vec<Bytes> {
+        let mut bytes = Bytes::from(bytes);
         let mut messages = Vec::new();
         while !bytes.is_empty() {
             assert_eq!(bytes.get_u8(), 0);
             let length = bytes.get_u32() as usize;
-            messages.push(bytes.split_to(length).freeze());
+            messages.push(bytes.split_to(length));
         }
         messages
     }
@@ -262,13 +281,14 @@ mod tests {
             let sent: Vec<_> = sent.collect();
             let mut bytes: Bytes = sent.iter().flat_map(|sent| framed(0, &sent.encode_to_vec())).collect();
             let mut split = split(&Registry::default());
+            let mut passed = Vec::new();
             for cut in cuts.into_iter().cycle() {
-                split.received(bytes.split_to(cut.min(bytes.len())));
+                passed.extend(received(&mut split, bytes.split_to(cut.min(bytes.len()))));
                 if bytes.is_empty() {
                     break;
                 }
             }
-            let parts = messages(&mut split);
+            let parts = messages(passed);
             let usages = parts.iter().flat_map(|part| {
                 RateLimitQuotaUsageReports::decode(part.clone()).unwrap().bucket_quota_usages
             });
@@ -285,11 +305,12 @@ mod tests {
         let mut split = split(&registry);
         let users = ["a".to_owned(), "b".repeat(MAX_REPORT_BYTES), "c".repeat(60 << 10), "d".to_owned()];
         let bytes = Bytes::from(framed(0, &reports("shop", &users).encode_to_vec()));
+        let mut passed = Vec::new();
         for start in (0..bytes.len()).step_by(16 << 10) {
-            split.received(bytes.slice(start..bytes.len().min(start + (16 << 10))));
+            passed.extend(received(&mut split, bytes.slice(start..bytes.len().min(start + (16 << 10)))));
             assert!(split.head.len() <= MAX_FIELD_HEAD_BYTES);
         }
-        let parts = messages(&mut split);
+        let parts = messages(passed);
         assert!(parts.iter().all(|part| part.len() <= MAX_REPORT_BYTES));
         let parts = parts.into_iter().map(|part| RateLimitQuotaUsageReports::decode(part).unwrap());
         let usages: Vec<_> = parts.flat_map(|part| part.bucket_quota_usages).collect();
@@ -299,17 +320,31 @@ mod tests {
 
     #[test]
     fn a_malformed_or_empty_message_stays_what_it_is() {
-        // A field beyond its message, a group, a number that never ends, and a head that is cut off.
-        for malformed in [&b"\x0a\x05shop"[..], b"\x13\x08\x01", &[0xff; 40], b"\x0a"] {
+        // A field beyond its message, an incomplete group and a complete one, a number that never ends, and a head that
+        // is cut off.
+        for malformed in [&b"\x0a\x05shop"[..], b"\x13\x08\x01", b"\x1b\x08\x01\x1c", &[0xff; 40], b"\x0a"] {
             let mut split = split(&Registry::default());
-            split.received([framed(0, malformed), framed(0, b"\x0a\x04shop")].concat().into());
-            let parts = messages(&mut split);
+            let bytes = [framed(0, malformed), framed(0, b"\x0a\x04shop")].concat();
+            let pieces = bytes.into_iter().map(|byte| Bytes::copy_from_slice(&[byte]));
+            let parts = messages(pieces.flat_map(|piece| received(&mut split, piece)).collect());
             assert_eq!(parts.len(), 1, "{malformed:?}");
             assert!(RateLimitQuotaUsageReports::decode(parts[0].clone()).is_err(), "{malformed:?}");
         }
         let mut split = split(&Registry::default());
-        split.received([framed(0, b""), framed(1, b"gzip")].concat().into());
-        let passed: Vec<u8> = split.ready.drain(..).flatten().collect();
-        assert_eq!(passed, [framed(0, b""), framed(1, b"gzip")].concat());
+        let bytes = [framed(0, b""), framed(1, b"gzip")].concat();
+        assert_eq!(received(&mut split, bytes.clone().into()), bytes);
+    }
+
+    #[test]
+    fn many_small_messages_are_split_one_by_one() {
+        let message = framed(0, b"\x18\x00");
+        let count = (16 << 10) / message.len();
+        let mut split = split(&Registry::default());
+        split.rest = message.repeat(count).into();
+        for number in 1..=count {
+            assert!(split.split_next().is_some() && split.split_next().is_some());
+            assert_eq!((split.rest.len(), split.ready.is_some()), ((count - number) * message.len(), false));
+        }
+        assert!(split.split_next().is_none());
     }
 }

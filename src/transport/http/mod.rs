@@ -238,7 +238,7 @@ impl<S: Store> Api<S> {
     fn all_answers(&self, all: &AllAnswers<'_>, summary_only: &[bool]) -> Response {
         let (bytes, levels) =
             (batch::write_all(all, summary_only), all.answers.iter().flat_map(|answer| &answer.levels));
-        // The checks pass together once the last of their bans has ended.
+        // The checks are refused together until the last of their bans has ended, and longer if a limit refuses then.
         let bans = all.answers.iter().filter_map(Answer::ban);
         let ban = bans.max_by_key(|ban| ban.ends_after.unwrap_or(Micros::MAX));
         self.decided(all.allowed, all.binding(), levels, ban, self.json(".weir.v1.CheckAllResponse", &bytes))

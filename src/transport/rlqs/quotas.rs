@@ -164,13 +164,13 @@ impl<S: Store> Quotas<S> {
                 return None;
             }
             NotKept::Awaited => return None,
-            NotKept::Unlimited => Some(Action::AllowAll),
+            NotKept::Unlimited => Action::AllowAll,
             NotKept::Large => {
                 if self.rejections.large.count() {
                     let domain = self.domains.get(domain).map(|domain| domain_label(&domain.domain));
                     warn!(domain, "buckets are denied: their ids have more than 64 entries or 4 KiB");
                 }
-                Some(Action::DenyAll)
+                Action::DenyAll
             }
             NotKept::Full => {
                 if self.rejections.full.count() {
@@ -181,11 +181,12 @@ impl<S: Store> Quotas<S> {
                         max_holders, "rlqs.max_buckets reached: further buckets, or Envoys with one, get no assignment"
                     );
                 }
-                None
+                // Envoy may have an assignment of another replica, or use the fallback of an expired one.
+                return None;
             }
         };
         // Nothing remembers when the bucket was last used. Unless Envoy drops it, its reports grow without a bound.
-        if usage.is_idle() { Some(Action::Abandon) } else { action }
+        Some(if usage.is_idle() { Action::Abandon } else { action })
     }
 
     /// Returns the number of a bucket whose id is new, or has its entries in another order.

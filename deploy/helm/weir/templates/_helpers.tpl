@@ -87,8 +87,10 @@ are all of them. */}}
 
 {{- /* The policy files by name. The example is not a default of `limits`: Helm merges maps, so it would be in force beside the user's. */}}
 {{- define "weir.limits" -}}
-{{- with .Values.limits }}
-{{- toYaml . }}
+{{- if .Values.limits }}
+{{- toYaml .Values.limits }}
+{{- else if .Values.settings.limits_allow_empty }}
+{{- "{}" }}
 {{- else -}}
 default.yaml: |
   schema:
@@ -148,7 +150,8 @@ default.yaml: |
 
 {{- /* The port of settings.metrics.listen, if probes and Prometheus can reach it. */}}
 {{- define "weir.metricsPort" -}}
-{{- $listen := default "" (.Values.settings.metrics).listen }}
+{{- /* A number would be a float64. */}}
+{{- $listen := default "" (.Values.settings.metrics).listen | toString }}
 {{- if not (regexMatch "^(unix:|localhost:|127\\.|\\[::1\\])" $listen) }}{{ regexFind "[0-9]+$" $listen }}{{ end }}
 {{- end }}
 

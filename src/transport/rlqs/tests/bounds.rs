@@ -116,14 +116,15 @@ fn answers(session: &mut Session<Store>, message: Bytes) -> Vec<(String, bool)> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn buckets_that_are_not_kept_are_dropped_by_envoy_once_they_are_idle() {
+async fn buckets_that_are_too_large_are_abandoned_once_they_are_idle_and_others_are_not() {
     let (quotas, limiter) = quotas(1);
     let mut session = stream(&quotas, reports(["first"]));
     let long = "u".repeat(5_000);
     let users = ["second", &long];
     // A bucket without a limit is not denied, however large it is.
     assert_eq!(answers(&mut session, reports(users)), [(long.clone(), false)]);
-    assert_eq!(answers(&mut session, reports_of(users, 0)), [("second".to_owned(), true), (long.clone(), true)]);
+    // Envoy may have an assignment of another replica for the second one.
+    assert_eq!(answers(&mut session, reports_of(users, 0)), [(long.clone(), true)]);
     assert_eq!((quotas.lock().bucket_count(), full(&limiter), rejected(&limiter, "large")), (1, 2, 0));
 }
 
