@@ -48,7 +48,7 @@ pub struct ConnectionSettings {
     /// Whether only HTTP/2 is served, as for gRPC; otherwise HTTP/1 too.
     pub http2_only: bool,
     /// Maximum number of connections. For a further one a connection is evicted whose client has not authenticated
-    /// ([`Connected::authenticate`]), or else one without requests in flight; if there is none, the new one is closed.
+    /// ([`Connected::begin`]), or else one without requests in flight; if there is none, the new one is closed.
     pub max_connections: usize,
     /// Maximum number of concurrent requests of one connection.
     pub max_streams: u32,
@@ -61,8 +61,8 @@ pub trait Serve: Send + Sync + Sized + 'static {
     /// The body of its responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
 
-    /// Returns the service for the requests of this connection. It admits them by [`Connected::pace`], counts them by
-    /// [`Connected::begin`], and calls [`Connected::authenticate`] for a client that has authenticated or need not.
+    /// Returns the service for the requests of this connection. It admits them by [`Connected::pace`], and counts
+    /// them by [`Connected::begin`], which also says whether their client has authenticated or need not.
     #[must_use]
     fn on(&self, connected: Connected) -> Self;
 
