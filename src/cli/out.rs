@@ -17,7 +17,7 @@ pub(super) fn is_closed() -> bool {
     CLOSED.load(Relaxed)
 }
 
-/// Standard output. A closed pipe, as in `weir … | head -1`, is no error and does not change the exit code.
+/// Standard output. A closed pipe, as in `weir … | head -1`, is not an error and does not change the exit code.
 pub(super) struct Out(Stdout);
 
 impl Out {

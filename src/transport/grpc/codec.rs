@@ -37,8 +37,9 @@ pub fn uncompressed_stream(max_message_bytes: usize) -> Grpc<BytesCodec> {
     Grpc::new(BytesCodec { growth_bytes: FRAME_BYTES }).max_decoding_message_size(max_message_bytes)
 }
 
-/// Whether tonic has rejected a message beyond the bound, by the headers or trailers of its answer. No call of ours is answered with OUT_OF_RANGE; beyond the
-/// bound after decompression tonic answers RESOURCE_EXHAUSTED, as we do under load, but with its own text.
+/// Whether tonic has rejected a message beyond the bound, by the headers or trailers of its answer. No call of ours is
+/// answered with OUT_OF_RANGE; beyond the bound after decompression tonic answers RESOURCE_EXHAUSTED, as we do under
+/// load, but with its own text.
 pub fn is_too_large(headers: &HeaderMap) -> bool {
     Status::from_header_map(headers).is_some_and(|status| match status.code() {
         Code::OutOfRange => true,

@@ -35,8 +35,8 @@ local function last_of_key(first)
   return last
 end
 
--- Adds the ledger of a level, whose stored value expires at `expires` (nil: there is none). If the limit has changed and cannot have holds, the ledger is dropped; `false` records
--- that there was one.
+-- Adds the ledger of a level, whose stored value expires at `expires` (nil: there is none). If the limit has changed and
+-- cannot have holds, the ledger is dropped; `false` records that there was one.
 local function add_level(index, ledger, expires)
   local rule = rules[index]
   levels = levels or {}
