@@ -196,6 +196,15 @@ mod tests {
     }
 
     #[test]
+    fn the_drain_waits_for_a_client_that_may_be_reading_an_answer() {
+        let lifetime = lifetime(0, 0);
+        lifetime.activity.note_request(Version::HTTP_2);
+        lifetime.activity.authenticate();
+        drop(lifetime.activity.begin(true));
+        assert!(!lifetime.has_nothing_to_complete(CloseReason::Drain));
+    }
+
+    #[test]
     fn a_connection_idle_after_a_late_first_request_is_closed() {
         let idle = lifetime(0, 1);
         let started = idle.started;
