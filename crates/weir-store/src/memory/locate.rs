@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 
 use weir_core::plan::Plan;
 
@@ -15,7 +15,8 @@ pub(super) struct StateLocation {
     pub state: u32,
 }
 
-/// Hashes an encoded key with a random seed of this process.
+/// Hashes an encoded key with a random seed of this process. A shard is a range of the hash's upper bits, which
+/// foldhash's fast hash, made for hash tables, spreads unevenly under some seeds.
 pub(super) fn hash(hasher: &RandomState, bytes: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(bytes);

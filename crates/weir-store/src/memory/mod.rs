@@ -17,7 +17,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 
 use super::{Decide, ResetDone, Store, StoreError, Verdict};

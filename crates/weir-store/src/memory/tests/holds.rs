@@ -38,8 +38,10 @@ fn a_lease_of_a_known_key_is_renewed_in_a_full_store_and_needs_no_room() {
         assert_eq!(renew(1, 0), 10);
         // The first renewal charges the key, so that it has a state.
         assert_eq!(renew(2, 10), 10);
+        // States of the others expire first, so that an eviction takes one of them.
+        let shorter = per_second("100", "30d");
         for user in 0..MOST {
-            ask(&store, &limit, &key(&["user", &user.to_string()]), &[2]);
+            ask(&store, &shorter, &key(&["user", &user.to_string()]), &[2]);
         }
         let before = store.stats();
         assert_eq!((renew(3, 20), store.stats()), (10, before), "{when_full:?}");
