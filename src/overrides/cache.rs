@@ -94,7 +94,7 @@ impl OverrideCache {
                 documents.into_iter().for_each(|(name, document)| self.put(name, Some(document), bounds, &mut edits));
                 let gone = before.keys().filter(|name| !self.by_name.contains_key(*name)).count();
                 if is_lost && gone > 0 {
-                    warn!("the stored overrides were lost: {gone} are no longer in force");
+                    warn!("the store lost its overrides: {gone} of them were in force here");
                 }
             }
         }

@@ -201,7 +201,7 @@ fn store_errors_are_reported_and_an_end_is_stored_later() {
         }
         redis.command(&["FLUSHALL"]);
         eventually_async("they are lost", async || (!is_banned(&service, "alex").await).then_some(())).await;
-        service.wait_for_log("the stored overrides were lost: 2 are no longer in force");
+        service.wait_for_log("the store lost its overrides: 2 of them were in force here");
         set_user(&service, "alex", Change::Ban(true), None).await;
         assert!(is_banned(&service, "alex").await);
         // A replica that reads the store only after the next change notices the loss too.
@@ -211,7 +211,7 @@ fn store_errors_are_reported_and_an_end_is_stored_later() {
         redis.command(&["FLUSHALL"]);
         set_user(&other, "kim", Change::Ban(true), None).await;
         service.signal(Signal::CONT);
-        service.wait_for_log("the stored overrides were lost: 1 are no longer in force");
+        service.wait_for_log("the store lost its overrides: 1 of them were in force here");
     });
 }
 
