@@ -159,7 +159,7 @@ impl<R: Routes> Serve for Guarded<R> {
         let target = R::target(&request);
         let (observed, admitted) = self.receive(&mut request, &target);
         let call = target.call;
-        let (mut response, in_flight) = match (admitted, &observed) {
+        let (mut response, mut in_flight) = match (admitted, &observed) {
             // Boxed only when served: a waiting request stays small, and the memory of one call serves the next.
             (Ok(in_flight), None) => (Box::pin(self.routes.serve(request, call)).await, Some(in_flight)),
             (Ok(in_flight), Some(observed)) => {
@@ -172,7 +172,7 @@ impl<R: Routes> Serve for Guarded<R> {
         };
         let bytes = response.extensions().get().map_or(0, |AnswerBytes(bytes)| *bytes);
         let unread = if bytes > SMALL_ANSWER_BYTES {
-            let unread = self.connected.unread(bytes);
+            let unread = self.connected.unread(bytes, in_flight.take());
             unread.inspect_err(|overload| response = R::reject((*overload).into())).ok()
         } else {
             None
@@ -198,7 +198,7 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| by_proxy(name.as_str()))
 }
 
-/// A response body. Its request is in flight until this is dropped.
+/// A response body. Its request is in flight until this is dropped and, if it is large, until it is read.
 pub struct ObservedBody<B> {
     body: B,
     observed: Option<Box<ObservedRequest>>,

@@ -5,7 +5,7 @@ use std::{io, net::TcpStream, time::Instant};
 use rustix::process::Signal;
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use weir::proto::{CheckResponse, rate_limiter_client::RateLimiterClient};
+use weir::proto::{CheckBatchRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
 
 use crate::{
     support::{
@@ -167,6 +167,19 @@ async fn idle_connections_are_evicted_and_those_with_a_call_are_kept() {
     let last = in_time("the end of service", answers.message()).await;
     let status = last.expect_err("the stream ends");
     assert_eq!(status.message(), "the service is shutting down", "the connection with a call stays");
+}
+
+#[test]
+fn a_connection_whose_client_reads_an_answer_is_kept() {
+    let server = setup("1").start();
+    let batch = CheckBatchRequest { checks: vec![check(&["user", "alex"]); 100] };
+    // The rest of the answer waits for a larger window.
+    let mut reader = Raw::connect(&server.grpc, 1_000).expect("a connection");
+    reader.ask("/weir.v1.RateLimiter/CheckBatch", &batch).expect("a call");
+    server.wait_for_metric("weir_checks_total{domain=\"default\",transport=\"grpc_batch\",outcome=\"allowed\"}", 100.0);
+    let _silent = silent(&server.grpc, 1);
+    server.wait_for_metric("weir_connections_rejected_total{listener=\"grpc\"}", 1.0);
+    assert_eq!(server.metric(&evicted("grpc")), 0.0);
 }
 
 #[tokio::test]

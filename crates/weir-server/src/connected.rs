@@ -149,13 +149,13 @@ impl Connected {
         }
     }
 
-    /// Counts an answer of `bytes` as unread.
+    /// Counts an answer of `bytes` as unread, and its request, if it is given, as in flight until the answer is read.
     ///
     /// # Errors
     /// [`Overload::Unread`] if there is no room for it.
     #[inline]
-    pub fn unread(&self, bytes: usize) -> Result<Arc<UnreadAnswer>, Overload> {
-        self.unread.add(bytes).map_err(|Full| {
+    pub fn unread(&self, bytes: usize, in_flight: Option<InFlight>) -> Result<Arc<UnreadAnswer>, Overload> {
+        self.unread.add(bytes, in_flight).map_err(|Full| {
             if let Some(metrics) = &self.metrics {
                 metrics.unread.increment(1);
             }

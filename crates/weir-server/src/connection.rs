@@ -204,28 +204,28 @@ impl<R: Serve> Connection<R> {
         {
             return Ok(());
         }
-        let mut grace = settings.traffic.max_connection_age_grace.duration();
-        let announced_for = match why {
+        let grace = settings.traffic.max_connection_age_grace.duration();
+        let activity = &lifetime.activity;
+        let announced_for = |why| match why {
             // A close between two requests might lose the second one, so the answer to the next request announces it.
-            CloseReason::Age if lifetime.activity.is_http1() => Some(grace),
-            CloseReason::Drain | CloseReason::Evicted
-                if lifetime.activity.is_http1() && lifetime.activity.is_authenticated() =>
-            {
+            CloseReason::Age if activity.is_http1() => Some(grace),
+            CloseReason::Drain | CloseReason::Evicted if activity.is_http1() && activity.is_authenticated() => {
                 Some(GOAWAY_GRACE)
             }
             // Without a byte of its first request hyper does not know the protocol, and would end the connection.
-            CloseReason::Drain if !settings.http2_only && !lifetime.activity.has_requests() => Some(FIRST_CALL_TIMEOUT),
+            CloseReason::Drain if !settings.http2_only && !activity.has_requests() => Some(FIRST_CALL_TIMEOUT),
             _ => None,
         };
-        if let Some(time) = announced_for {
-            lifetime.activity.announce_end();
+        let mut left = grace;
+        while let Some(time) = announced_for(why) {
+            activity.announce_end();
             tokio::select! {
                 biased;
                 result = connection.as_mut() => return result,
-                () = drain.started(), if why != CloseReason::Drain => why = CloseReason::Drain,
-                () = drain.force_closing() => {}
+                () = drain.started(), if why == CloseReason::Age => why = CloseReason::Drain,
+                () = drain.force_closing() => break,
                 () = revoked.as_mut() => why = CloseReason::Revoked,
-                () = lifetime.slot.evicted(), if why != CloseReason::Evicted => {
+                () = lifetime.slot.evicted(), if why == CloseReason::Age => {
                     why = CloseReason::Evicted;
                     count(why, &metrics);
                 }
@@ -234,12 +234,13 @@ impl<R: Serve> Connection<R> {
                     return Ok(());
                 }
                 () = sleep(time) => {
-                    if !lifetime.activity.has_requests() {
+                    if !activity.is_authenticated() && lifetime.has_nothing_to_complete(why) {
                         return Ok(());
                     }
                     if why == CloseReason::Age {
-                        grace = Duration::ZERO;
+                        left = Duration::ZERO;
                     }
+                    break;
                 }
             }
         }
@@ -250,12 +251,12 @@ impl<R: Serve> Connection<R> {
                 // In its grace period it still has its slot.
                 () = lifetime.slot.evicted(), if why != CloseReason::Evicted => {
                     count(CloseReason::Evicted, &metrics);
-                    force_close(CloseReason::Evicted, grace, &drain, &close, &lifetime).await;
+                    force_close(CloseReason::Evicted, left, &drain, &close, &lifetime).await;
                 }
                 () = drain.started(), if matches!(why, CloseReason::Age | CloseReason::Idle | CloseReason::Silent) => {
-                    force_close(CloseReason::Drain, grace, &drain, &close, &lifetime).await;
+                    force_close(CloseReason::Drain, left, &drain, &close, &lifetime).await;
                 }
-                () = force_close(why, grace, &drain, &close, &lifetime) => {}
+                () = force_close(why, left, &drain, &close, &lifetime) => {}
             }
         };
         tokio::select! {

@@ -58,13 +58,11 @@ impl Lifetime {
     }
 
     /// Whether a connection that closes for this reason has nothing in flight that must be completed. A client that has
-    /// not authenticated has at most the answers to probes and the like, which it may leave unread. One that has may be
-    /// reading an answer whose request is over.
+    /// not authenticated has at most the answers to probes and the like, which it may leave unread.
     pub(crate) fn has_nothing_to_complete(&self, why: CloseReason) -> bool {
         match why {
             CloseReason::Revoked => true,
-            CloseReason::Evicted => !self.activity.is_kept(),
-            CloseReason::Drain => !self.activity.has_requests() || !self.activity.is_authenticated(),
+            CloseReason::Evicted | CloseReason::Drain => !self.activity.is_kept(),
             _ => !self.activity.has_requests(),
         }
     }
@@ -193,15 +191,6 @@ mod tests {
         assert!(!lifetime.has_nothing_to_complete(CloseReason::Evicted));
         drop(check);
         assert!(lifetime.has_nothing_to_complete(CloseReason::Evicted));
-    }
-
-    #[test]
-    fn the_drain_waits_for_a_client_that_may_be_reading_an_answer() {
-        let lifetime = lifetime(0, 0);
-        lifetime.activity.note_request(Version::HTTP_2);
-        lifetime.activity.authenticate();
-        drop(lifetime.activity.begin(true));
-        assert!(!lifetime.has_nothing_to_complete(CloseReason::Drain));
     }
 
     #[test]

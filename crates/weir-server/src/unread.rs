@@ -7,7 +7,10 @@ use hyper::body::Bytes;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::slots::{Full, Slot, Slots};
+use crate::{
+    activity::InFlight,
+    slots::{Full, Slot, Slots},
+};
 
 /// Maximum bytes of unread answers of a port before a connection is closed for a further one.
 const MAX_BYTES: usize = 32 << 20;
@@ -38,11 +41,12 @@ struct Answers {
     slot: Option<Slot>,
 }
 
-/// One unread answer, counted until this is dropped.
+/// One unread answer, counted until this is dropped. Its request is in flight until then.
 #[derive(Debug)]
 pub struct UnreadAnswer {
     unread: Arc<Unread>,
     bytes: usize,
+    _in_flight: Option<InFlight>,
 }
 
 /// Makes the slots for the unread answers of a port.
@@ -57,11 +61,11 @@ impl Unread {
         Arc::new(Self { slots, owner, answers: Mutex::default(), too_many: CancellationToken::new() })
     }
 
-    /// Counts an answer.
+    /// Counts an answer to this request.
     ///
     /// # Errors
     /// [`Full`] if too many answers are unread, or the connection must be closed.
-    pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Result<Arc<UnreadAnswer>, Full> {
+    pub(crate) fn add(self: &Arc<Self>, bytes: usize, _in_flight: Option<InFlight>) -> Result<Arc<UnreadAnswer>, Full> {
         let mut answers = self.answers.lock();
         // An evicted connection takes no further slot.
         if self.too_many.is_cancelled() {
@@ -74,7 +78,7 @@ impl Unread {
             _none => {}
         }
         answers.bytes += bytes;
-        Ok(Arc::new(UnreadAnswer { unread: Arc::clone(self), bytes }))
+        Ok(Arc::new(UnreadAnswer { unread: Arc::clone(self), bytes, _in_flight }))
     }
 
     /// Returns the token that is cancelled once the connection must be closed.
@@ -117,20 +121,20 @@ mod tests {
     fn the_connection_with_the_most_unread_bytes_is_closed() {
         let port = Slots::new(10, 16);
         let connections = [(); 3].map(|()| Unread::new(&port));
-        let _free = connections.each_ref().map(|unread| unread.add(FREE_UNREAD_BYTES).unwrap());
+        let _free = connections.each_ref().map(|unread| unread.add(FREE_UNREAD_BYTES, None).unwrap());
         let is_closed = || connections.each_ref().map(|unread| unread.too_many().is_cancelled());
-        let few = connections[0].add(2).unwrap();
-        let read = connections[1].add(8).unwrap();
+        let few = connections[0].add(2, None).unwrap();
+        let read = connections[1].add(8, None).unwrap();
         let pieces = [read.with(Bytes::from_static(b"ans")), read.with(Bytes::from_static(b"wer"))];
         drop((read, pieces));
-        let many: Vec<_> = (0..3).map(|_| connections[1].add(2).unwrap()).collect();
+        let many: Vec<_> = (0..3).map(|_| connections[1].add(2, None).unwrap()).collect();
         assert_eq!(is_closed(), [false; 3], "what was read does not count");
-        let last = connections[2].add(4).unwrap();
+        let last = connections[2].add(4, None).unwrap();
         assert_eq!(is_closed(), [false, true, false]);
-        assert_eq!(connections[1].add(5).err(), Some(Full), "it is not gone yet");
+        assert_eq!(connections[1].add(5, None).err(), Some(Full), "it is not gone yet");
         drop((many, few, last));
-        assert_eq!(connections[1].add(1).err(), Some(Full), "it is to be closed");
-        assert!(connections[2].add(10).is_ok());
+        assert_eq!(connections[1].add(1, None).err(), Some(Full), "it is to be closed");
+        assert!(connections[2].add(10, None).is_ok());
         assert_eq!(is_closed(), [false, true, false]);
     }
 
@@ -138,10 +142,10 @@ mod tests {
     fn rejected_answers_and_closed_connections_leave_no_bytes() {
         let port = Slots::new(10, 16);
         let [one, other] = [(); 2].map(|()| Unread::new(&port));
-        let answer = one.add(FREE_UNREAD_BYTES + 5).unwrap();
-        assert_eq!([one.add(12).err(), one.add(12).err()], [Some(Full); 2]);
+        let answer = one.add(FREE_UNREAD_BYTES + 5, None).unwrap();
+        assert_eq!([one.add(12, None).err(), one.add(12, None).err()], [Some(Full); 2]);
         other.too_many().cancel();
-        let more = one.add(4).unwrap();
+        let more = one.add(4, None).unwrap();
         one.too_many().cancel();
         drop((answer, more));
         assert!(port.is_empty());

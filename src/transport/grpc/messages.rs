@@ -127,7 +127,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
             && message.len() > large.bytes
         {
             large.kept = None;
-            match large.connected.unread(message.len()) {
+            match large.connected.unread(message.len(), None) {
                 Ok(kept) => (large.bytes, large.kept) = (message.len(), Some(kept)),
                 Err(overload) => return Poll::Ready(Some(Err(Rejected::from(overload).into()))),
             }

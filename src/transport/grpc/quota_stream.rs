@@ -39,7 +39,7 @@ impl<M, S: Store> QuotaAnswers<M, S> {
     }
 
     fn receive(&mut self, message: Bytes) -> Result<(), Status> {
-        self.unread = Some(self.connected.unread(message.len()).map_err(Rejected::from)?);
+        self.unread = Some(self.connected.unread(message.len(), None).map_err(Rejected::from)?);
         self.session.receive(message)
     }
 

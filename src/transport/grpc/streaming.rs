@@ -137,7 +137,7 @@ impl<S: Store> GrpcPort<S> {
 /// end the stream.
 fn counted(frame: Frame<Bytes>, connected: &Connected) -> Frame<Bytes> {
     let Some(bytes) = frame.data_ref() else { return frame };
-    match connected.unread(bytes.len() + PIECE_BYTES) {
+    match connected.unread(bytes.len() + PIECE_BYTES, None) {
         Ok(unread) => frame.map_data(|bytes| unread.with(bytes)),
         Err(overload) => Frame::trailers(trailers(&Rejected::from(overload).into())),
     }

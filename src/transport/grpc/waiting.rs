@@ -127,7 +127,7 @@ impl Shared {
         // By the waker of the stream, which may wait for these checks nevertheless.
         let waker = self.stream.clone().unwrap_or_else(|| Waker::noop().clone());
         while let Poll::Ready(Some(answer)) = self.waiting.poll_next_unpin(&mut Context::from_waker(&waker)) {
-            let unread = connected.unread(answer.len() + PIECE_BYTES).map(|unread| (answer, unread));
+            let unread = connected.unread(answer.len() + PIECE_BYTES, None).map(|unread| (answer, unread));
             if unread.is_err() {
                 self.waiting.clear();
             }

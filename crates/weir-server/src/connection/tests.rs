@@ -4,7 +4,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use metrics::Gauge;
 use rcgen::{CertificateParams, KeyPair};
@@ -58,22 +58,27 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// Answers a request once its body is complete. Only a request for this path authenticates the client.
+/// Answers a request once its body is complete, with a large body for one path. Only requests for these paths authenticate
+/// the client.
 struct Reader(Connected);
 
 const AUTHENTICATED: &str = "/authenticated";
+const LARGE: &str = "/authenticated/large";
+const LARGE_BYTES: usize = 1 << 20;
 
 impl Serve for Reader {
-    type Body = Empty<Bytes>;
+    type Body = Full<Bytes>;
 
     fn on(&self, connected: Connected) -> Self {
         Self(connected)
     }
 
-    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Empty<Bytes>> {
-        let _in_flight = self.0.begin(request.uri().path() == AUTHENTICATED);
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let path = request.uri().path().to_owned();
+        let in_flight = self.0.begin(path.starts_with(AUTHENTICATED));
         let _ = request.into_body().collect().await;
-        Response::new(Empty::new())
+        let large = || self.0.unread(LARGE_BYTES, Some(in_flight)).unwrap().with(vec![b'x'; LARGE_BYTES].into());
+        Response::new(Full::new(if path == LARGE { large() } else { Bytes::new() }))
     }
 }
 
@@ -249,4 +254,44 @@ async fn the_next_http1_response_announces_the_end_of_a_connection() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(ask().await.contains("connection: close"), "{is_drained}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_being_read_are_not_cut() {
+    for is_drained in [true, false] {
+        let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
+        let (connection, _) = connection(&slots, &drain, Traffic::default());
+        let (server, mut client) = duplex(1 << 10);
+        tokio::spawn(drain.track(connection.plain(server, None)));
+        client.write_all(format!("GET {LARGE} HTTP/1.1\r\nhost: weir\r\n\r\n").as_bytes()).await.unwrap();
+        let mut head = [0; 12];
+        client.read_exact(&mut head).await.unwrap();
+        let _new = if is_drained {
+            let drain = drain.clone();
+            tokio::spawn(async move { drain.finish(Duration::from_secs(60)).await });
+            None
+        } else {
+            slots.take(Arc::new(Activity::new(false)))
+        };
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        client.read_exact(&mut vec![0; LARGE_BYTES]).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_public_call_does_not_prolong_the_wait_for_a_first_call() {
+    let (slots, drain) = (ConnectionSlots::new(1, Gauge::noop()), Drain::default());
+    let (connection, _) = connection(&slots, &drain, Traffic::default());
+    let (server, mut client) = duplex(1 << 10);
+    tokio::spawn(drain.track(connection.plain(server, None)));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let started = Instant::now();
+    let finished = tokio::spawn({
+        let drain = drain.clone();
+        async move { drain.finish(Duration::from_secs(60)).await }
+    });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    client.write_all(b"POST / HTTP/1.1\r\nhost: weir\r\ncontent-length: 9\r\n\r\n").await.unwrap();
+    assert!(finished.await.unwrap());
+    assert_eq!(started.elapsed().as_millis(), FIRST_CALL_TIMEOUT.as_millis());
 }
