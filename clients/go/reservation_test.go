@@ -189,10 +189,10 @@ const extended = `weir_reservations_total{domain="default",outcome="extended"}`
 func TestASlotIsExtendedWhileItIsHeld(t *testing.T) {
 	server, client := started(t)
 	started := time.Now()
-	slot, err := client.Slot(ctx, exports, weir.TTL(600*time.Millisecond))
+	slot, err := client.Slot(ctx, exports, weir.TTL(3*time.Second))
 	succeeded(t, err)
 	weirtest.Until(t, "it is extended", func() bool {
-		return server.Metric(t, extended) >= 4 && time.Since(started) > 700*time.Millisecond || slot.Lost()
+		return server.Metric(t, extended) >= 4 && time.Since(started) > 3500*time.Millisecond || slot.Lost()
 	})
 	equal(t, "lost", slot.Lost(), false)
 	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 0)
@@ -203,7 +203,7 @@ func TestASlotIsExtendedWhileItIsHeld(t *testing.T) {
 func TestASlotOutlivesTheContextOfItsCall(t *testing.T) {
 	server, client := started(t)
 	call, cancel := context.WithCancel(ctx)
-	slot, err := client.Slot(call, exports, weir.TTL(600*time.Millisecond))
+	slot, err := client.Slot(call, exports, weir.TTL(3*time.Second))
 	succeeded(t, err)
 	started := time.Now()
 	cancel()
@@ -211,7 +211,7 @@ func TestASlotOutlivesTheContextOfItsCall(t *testing.T) {
 		t.Error("the context of the work outlives that of the call")
 	}
 	weirtest.Until(t, "it is extended", func() bool {
-		return server.Metric(t, extended) >= 4 && time.Since(started) > 700*time.Millisecond || slot.Lost()
+		return server.Metric(t, extended) >= 4 && time.Since(started) > 3500*time.Millisecond || slot.Lost()
 	})
 	equal(t, "lost", slot.Lost(), false)
 	equal(t, "free", check(t, client, exports, weir.Cost(0)).Remaining, 0)
@@ -228,7 +228,7 @@ func TestASlotOutlivesTheContextOfItsCall(t *testing.T) {
 
 func TestASlotIsLostWhenItsTimeIsOver(t *testing.T) {
 	server, client := started(t)
-	const ttl = 600 * time.Millisecond
+	const ttl = 3 * time.Second
 	slot, err := client.Slot(ctx, exports, weir.TTL(ttl))
 	succeeded(t, err)
 	over := time.Now().Add(ttl)

@@ -17,8 +17,8 @@ use crate::{
 };
 
 const POLICY: &str = "lease: { ttl: 1m }\nschema: { user: { children: { '*': { limits: [ \
-                      { fixed_window: { count: 1000, period: 1d } } ] } } }, \
-                      plain: { limits: [ { fixed_window: { count: 10, period: 1d }, lease: false } ] }, \
+                      { fixed_window: { count: 1000, period: 31d } } ] } } }, \
+                      plain: { limits: [ { fixed_window: { count: 10, period: 31d }, lease: false } ] }, \
                       queue: { limits: [ { leaky_queue: { count: 10, period: 1s } } ] } }";
 const OF_ALEX: LeaseRequest =
     LeaseRequest { check: None, holder: Vec::new(), lease: 1, sequence: 1, spent: 0, kept: 0, want: 0, generation: 0 };

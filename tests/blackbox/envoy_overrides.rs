@@ -15,7 +15,7 @@ const OK: i32 = 1;
 const OVER_LIMIT: i32 = 2;
 
 fn policy(charge: &str) -> String {
-    let rule = |key| format!("- {{ key: {key}, rate_limit: {{ unit: day, requests_per_unit: 3 }} }}\n");
+    let rule = |key| format!("- {{ key: {key}, rate_limit: {{ unit: year, requests_per_unit: 3 }} }}\n");
     format!("domain: edge\ncharge: {charge}\ndescriptors:\n{}{}", rule("remote_address"), rule("user"))
 }
 

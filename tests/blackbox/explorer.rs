@@ -218,7 +218,8 @@ async fn live_counters_and_keys_include_checks_of_every_api() {
 
 #[tokio::test]
 async fn live_keys_include_envoy_descriptors() {
-    let file = "domain: d\ndescriptors: [{ key: path, value: '/a*', rate_limit: { unit: day, requests_per_unit: 2 } }]";
+    let file =
+        "domain: d\ndescriptors: [{ key: path, value: '/a*', rate_limit: { unit: year, requests_per_unit: 2 } }]";
     let server = setup().policy(file).start();
     let channel = server.channel().await;
     for _ in 0..3 {

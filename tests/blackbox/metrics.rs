@@ -115,7 +115,7 @@ fn only_requests_that_pass_charge_their_units() {
 #[test]
 fn limits_above_max_limit_series_count_as_other() {
     let policy = |limits: &str| format!("schema: {{ '*': {{ limits: [{limits}] }} }}");
-    let fixed = |name: &str| format!("{{ fixed_window: {{ count: 1, period: 1d }}, name: {name} }}");
+    let fixed = |name: &str| format!("{{ fixed_window: {{ count: 1, period: 31d }}, name: {name} }}");
     let text = policy(&["a", "b", "c"].map(fixed).join(", "));
     let server = Setup::new().policy(&text).env("WEIR_METRICS__MAX_LIMIT_SERIES", "2").start();
     assert_eq!((server.run(&["check", "k"]).code, server.run(&["check", "k"]).code), (0, 1));

@@ -136,9 +136,9 @@ async fn descriptors_over_their_limit_are_known_one_by_one_and_counted_by_rule()
     let policy = "
 domain: d
 descriptors:
-  - { key: low, rate_limit: { unit: day, requests_per_unit: 1 } }
-  - { key: high, rate_limit: { unit: day, requests_per_unit: 100 } }
-  - { key: valued, value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: low, rate_limit: { unit: year, requests_per_unit: 1 } }
+  - { key: high, rate_limit: { unit: year, requests_per_unit: 100 } }
+  - { key: valued, value_to_metric: true, rate_limit: { unit: year, requests_per_unit: 1 } }
 ";
     let server = cached(&redis, policy);
     let ask = async |keys: &[&str]| {

@@ -20,8 +20,8 @@ schema:
   user:
     children:
       '*':
-        limits: [{ fixed_window: { count: 10, period: 1d }, name: per-user }]
-        children: { trade: { limits: [{ fixed_window: { count: 4, period: 1d }, name: trades }] } }
+        limits: [{ fixed_window: { count: 10, period: 31d }, name: per-user }]
+        children: { trade: { limits: [{ fixed_window: { count: 4, period: 31d }, name: trades }] } }
 ";
 pub const TRADE: [&str; 3] = ["user", "alex", "trade"];
 
@@ -36,7 +36,7 @@ async fn an_override_changes_limits_and_keeps_their_counts_and_a_reload_keeps_it
     server.check(check(&TRADE)).await;
     for (change, expected) in [
         (Change::Factor(0.1), vec![100, 40]),
-        (Change::Limits("{ name: trades, fixed_window: { count: 7, period: 1d } }".to_owned()), vec![10, 7]),
+        (Change::Limits("{ name: trades, fixed_window: { count: 7, period: 31d } }".to_owned()), vec![10, 7]),
         (Change::Shadow(true), vec![10, 4]),
         (Change::Unlimited(true), vec![]),
     ] {
@@ -130,7 +130,7 @@ async fn commands_set_list_and_end() {
     assert!(
         raised
             .out
-            .contains("per-user: fixed_window { count: 10, period: 1d } -> fixed_window { count: 100, period: 1d }")
+            .contains("per-user: fixed_window { count: 10, period: 31d } -> fixed_window { count: 100, period: 31d }")
     );
     let dry =
         server.run(&["override", "set", "user", "alex", "--factor", "2", "--reason", "less", "--dry-run", "--json"]);
@@ -194,7 +194,7 @@ async fn commands_set_list_and_end() {
         let dry = server.run(&["override", "set", "user", "--limits", &limits, "--reason", "x", "--dry-run"]);
         assert!(dry.out.contains(&format!("\n  changes no limit: {why}\n")) && !dry.out.contains("->"), "{dry:?}");
     }
-    let changed = "- { name: trades, fixed_window: { count: 5, period: 1d } }";
+    let changed = "- { name: trades, fixed_window: { count: 5, period: 31d } }";
     let changed = server.run(&["override", "set", "user", "--limits", changed, "--reason=- x", "--dry-run"]);
     assert!(changed.out.matches("->").count() == 1 && !changed.out.contains("changes no limit"), "{changed:?}");
     for (args, message) in [
@@ -225,7 +225,7 @@ async fn explain_applies_exported_overrides() {
     };
     let explained = explain(&TRADE).out;
     assert!(
-        explained.contains(": fixed_window { count: 100, period: 1d }") && explained.contains("lifted by override "),
+        explained.contains(": fixed_window { count: 100, period: 31d }") && explained.contains("lifted by override "),
         "{explained}"
     );
     assert!(

@@ -14,8 +14,8 @@ use crate::support::{
 const DESCRIPTORS: &str = "
 domain: edge
 descriptors:
-  - { key: few, rate_limit: { unit: day, requests_per_unit: 1 } }
-  - { key: more, rate_limit: { unit: day, requests_per_unit: 3 } }
+  - { key: few, rate_limit: { unit: year, requests_per_unit: 1 } }
+  - { key: more, rate_limit: { unit: year, requests_per_unit: 3 } }
 ";
 
 /// Overall codes: 1 is OK, 2 is OVER_LIMIT.
@@ -46,7 +46,7 @@ async fn quotas_are_charged_while_one_of_them_is_left() {
 
 #[tokio::test]
 async fn limits_in_weirs_format_are_no_quotas() {
-    let limit = |count| format!("limits: [{{ fixed_window: {{ count: {count}, period: 1d }} }}]");
+    let limit = |count| format!("limits: [{{ fixed_window: {{ count: {count}, period: 31d }} }}]");
     let node = |name, count| format!("{name}: {{ children: {{ '*': {{ {} }} }} }}", limit(count));
     let policy = format!("domain: edge\nschema: {{ {}, {} }}", node("few", 1), node("more", 3));
     let server = Setup::new().policy(&policy).env("WEIR_ENVOY__QUOTA_MODE", "true").start();

@@ -9,7 +9,7 @@ use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
     collector::{Collector, attributes},
-    control_plane::{config, daily},
+    control_plane::{config, yearly},
     envoy::{self, descriptor, should_rate_limit},
     eventually_async,
     gateway::Gateway,
@@ -36,7 +36,7 @@ async fn the_variables_of_envoy_gateway_start_it() {
     let server = gateway.setup().env("WEIR_LIMITS", "/etc/weir/limits").start();
     assert_eq!(plane.request(0).node.expect("a node").id, "envoy-ratelimit");
     assert_eq!(server.get("/healthcheck"), (200, "OK".to_owned()), "its probe, without a policy");
-    plane.send("1", vec![config("default/eg/http", "default/eg/http", vec![daily("rule-0", "rule-0", 1)])]);
+    plane.send("1", vec![config("default/eg/http", "default/eg/http", vec![yearly("rule-0", "rule-0", 1)])]);
 
     let envoy = channel(&server.grpc, authority, Some(pair)).await.expect("connected");
     let key = ["rule-0", "rule-0"];
@@ -59,7 +59,7 @@ async fn policy_files_and_a_password_are_used() {
     let setup = Setup::ratelimit();
     let config = setup.path("root/config");
     fs::create_dir_all(&config).expect("a directory");
-    let text = "domain: default/eg/http\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 1 } }]";
+    let text = "domain: default/eg/http\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 1 } }]";
     fs::write(config.join("rules.yaml"), text).expect("written");
     let root = setup.path("root");
     let server = setup
@@ -152,7 +152,7 @@ async fn the_last_policy_file_takes_its_limits_with_it() {
         answer.statuses[0].current_limit.is_some()
     };
     assert!(!has_limit().await, "an empty directory");
-    let text = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 1 } }]";
+    let text = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 1 } }]";
     fs::write(config.join("rules.yaml"), text).expect("written");
     eventually_async("the limit", async || has_limit().await.then_some(())).await;
     fs::remove_file(config.join("rules.yaml")).expect("removed");

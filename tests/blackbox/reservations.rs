@@ -21,7 +21,7 @@ schema:
         limits: [{ gcra: { burst: 9999, count: 1, period: 1d }, name: tenant }]
         children: { '*': { limits: [{ token_bucket: { capacity: 1000, count: 1, period: 1d }, name: user }] } }
   queue: { limits: [{ leaky_queue: { count: 1, period: 1d, burst: 5 }, name: queued }] }
-  denied: { limits: [{ fixed_window: { count: 9, period: 1d, charge_denied: true }, name: counts-all }] }
+  denied: { limits: [{ fixed_window: { count: 9, period: 31d, charge_denied: true }, name: counts-all }] }
 ";
 pub const KEY: [&str; 3] = ["tenant", "acme", "alex"];
 

@@ -26,7 +26,9 @@ fn the_service_is_off_until_a_domain_is_named() {
             assert_eq!(refused.code(), Code::Unimplemented);
         }
         assert_eq!(rejected(&server, "domain"), 2.0);
-        assert_eq!(server.log_lines("an Envoy gets no quotas: rlqs.domains is empty").len(), 1, "one a minute");
+        let line = "an Envoy gets no quotas: rlqs.domains is empty";
+        server.wait_for_log(line);
+        assert_eq!(server.log_lines(line).len(), 1, "one a minute");
 
         let server = setup().start();
         let long = "shop\n".repeat(100);
@@ -37,7 +39,9 @@ fn the_service_is_off_until_a_domain_is_named() {
             assert_eq!(end.code(), code, "{domain:?}");
         }
         assert_eq!(rejected(&server, "domain"), 2.0);
-        let lines = server.log_lines("an Envoy gets no quotas: its domain is not in rlqs.domains");
+        let line = "an Envoy gets no quotas: its domain is not in rlqs.domains";
+        server.wait_for_log(line);
+        let lines = server.log_lines(line);
         let [line] = &lines[..] else { panic!("{lines:?}") };
         let name = line["domain"].as_str().expect("a name");
         assert!(name.starts_with(r"shop\nshop\n") && name.len() < 80, "{line}");
@@ -68,8 +72,8 @@ fn reports_that_have_no_room_do_not_hold_up_those_behind_them() {
         second.until(&long, |assignment| assignment == Assignment::Abandon).await;
         assert_eq!(second.assignments.get("other"), None);
         assert_eq!(server.metric("weir_rlqs_buckets"), 1.0);
-        let line = server.log_lines("buckets are denied: their ids have more than 64 entries or 4 KiB").pop();
-        assert_eq!(line.expect("a line")["domain"], "api");
+        let line = server.wait_for_log("buckets are denied: their ids have more than 64 entries or 4 KiB");
+        assert_eq!(line["domain"], "api");
     });
 }
 

@@ -45,7 +45,7 @@ async fn change(server: &Server, limits: &[&str], most: &[u64]) -> Vec<u64> {
     .await
 }
 
-/// Whether 4,000 of the 5,000 daily units are spent; one refills in 17 seconds.
+/// Whether 4,000 of the 5,000 yearly units are spent; one refills in 17 seconds.
 fn is_daily_count(remaining: u64) -> bool {
     (1_000..=1_005).contains(&remaining)
 }

@@ -26,11 +26,11 @@ schema:
     children:
       '*':
         limits:
-          - { name: per-user, fixed_window: { count: 10, period: 1d } }
-          - { name: watched, shadow: true, fixed_window: { count: 20, period: 1d } }
+          - { name: per-user, fixed_window: { count: 10, period: 31d } }
+          - { name: watched, shadow: true, fixed_window: { count: 20, period: 31d } }
           - { name: slots, concurrency: { max: 3, ttl: 1h, check: peek } }
-        children: { trade: { limits: [{ name: trades, fixed_window: { count: 5, period: 1d } }] } }
-  long: { children: { '*': { limits: [{ name: any, fixed_window: { count: 5, period: 1d } }] } } }
+        children: { trade: { limits: [{ name: trades, fixed_window: { count: 5, period: 31d } }] } }
+  long: { children: { '*': { limits: [{ name: any, fixed_window: { count: 5, period: 31d } }] } } }
 ";
 
 fn of(key: &[&str], cost: i64) -> CheckRequest {
@@ -107,7 +107,7 @@ async fn entries_equal_a_check_of_cost_0_and_charge_nothing() {
 
 #[tokio::test]
 async fn prefixes_are_whole_segments_of_one_domain_or_all() {
-    let other = "domain: other\nschema: { user: { limits: [{ name: one, fixed_window: { count: 5, period: 1d } }] } }";
+    let other = "domain: other\nschema: { user: { limits: [{ name: one, fixed_window: { count: 5, period: 31d } }] } }";
     let setup = Setup::new();
     std::fs::create_dir(setup.path("limits")).expect("a directory");
     for (file, text) in [("a.yaml", POLICY), ("b.yaml", other)] {

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { Service, browserAndService, inspect, open, picture, shows, until, view } from "./service.mjs";
 
 const POLICY =
-  "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 10, period: 1d }, name: per-user }] } } } }";
+  "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 10, period: 31d }, name: per-user }] } } } }";
 
 const { chromium, service } = await browserAndService(POLICY);
 const rows = (page, id) => page.locator(`#${id} tr`).count();
@@ -18,7 +18,7 @@ test("a key's limits are raised from its page, shown, and end", async () => {
   await page.fill("#override-reason", "a launch");
   await page.click("#override-try");
   await shows(page, "#override-done", /^Would set user\/ada: limits times 10\.$/);
-  await shows(page, "#override-effects", /per-user: fixed_window { count: 10, period: 1d } → fixed_window { count: 100, period: 1d }/);
+  await shows(page, "#override-effects", /per-user: fixed_window { count: 10, period: 31d } → fixed_window { count: 100, period: 31d }/);
   assert.match(await page.locator("#override-rows").textContent(), /none in this domain/);
   await page.click("#override-do");
   await shows(page, "#override-done", /^Set user\/ada: limits times 10\.$/);

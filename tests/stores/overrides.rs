@@ -26,7 +26,7 @@ use crate::{
 
 const POLICY: &str = "
 on_store_failure: allow
-schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1000000, period: 1d }, name: per-user }] } } } }
+schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1000000, period: 31d }, name: per-user }] } } } }
 ";
 /// Time until a change must be in force on every replica: a second, plus a margin for a busy machine.
 const SOON: Duration = Duration::from_secs(5);

@@ -67,8 +67,14 @@ fn a_user_without_the_right_to_wait_is_rejected_and_logged() {
         answer.degraded
     };
     eventually("the circuit breaker opens", || if degraded() { Ok(()) } else { Err("not degraded".to_owned()) });
-    let log = service.log();
-    assert!(log.iter().any(|line| line.contains("NOPERM") && line.contains("'wait'")), "{log:#?}");
+    eventually("it is logged", || {
+        let log = service.log();
+        if log.iter().any(|line| line.contains("NOPERM") && line.contains("'wait'")) {
+            Ok(())
+        } else {
+            Err(log.join("\n"))
+        }
+    });
     assert_eq!(service.get("/readyz"), (200, "the shared store has not answered since the start\n".to_owned()));
     master.cli(&["ACL", "SETUSER", "app", "+wait"]);
     eventually("a new connection may", || if degraded() { Err("degraded".to_owned()) } else { Ok(()) });
@@ -86,6 +92,7 @@ fn wait_replicas_times_out_without_a_replica_and_is_counted() {
         assert!(answer.allowed && !answer.degraded, "{answer:?}");
         assert_eq!((answer.remaining, service.metric(TIMEOUTS)), (9 - number, number as f64));
     }
-    let warned = service.log().into_iter().filter(|line| line.contains("a failover would lose charges")).count();
+    let warned = || service.log().into_iter().filter(|line| line.contains("a failover would lose charges")).count();
+    let warned = eventually("it is logged", || if warned() > 0 { Ok(warned()) } else { Err("no line".to_owned()) });
     assert_eq!(warned, 1, "once a minute at most");
 }

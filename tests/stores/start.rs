@@ -111,7 +111,8 @@ fn a_ban_holds_and_counts_are_shared_from_the_first_request_on_over_a_slow_netwo
                 assert!(!answer.expect("an answer").into_inner().degraded, "{scheme}");
             }
         });
-        assert_eq!(service.log_lines("circuit breaker open"), Vec::<String>::new(), "{scheme}");
+        let log = service.log();
+        assert!(!log.iter().any(|line| line.contains("circuit breaker open")), "{scheme}: {log:#?}");
     }
 }
 

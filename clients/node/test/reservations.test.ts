@@ -153,7 +153,7 @@ test("a slot outlives an extension that hangs", async (t) => {
   const slot = await weir.slot(SLOTS, { ttlMs });
   await server.freeze();
   // Later than the first attempt, and within the second.
-  await setTimeout(0.75 * ttlMs);
+  await setTimeout(0.625 * ttlMs);
   server.thaw();
   await setTimeout(0.5 * ttlMs);
   assert.equal(slot.lost.aborted, false);

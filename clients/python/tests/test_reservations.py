@@ -131,7 +131,7 @@ def test_a_slot_outlives_an_extension_that_hangs(service: Service, client: Any) 
     with client.slot(EXPORTS, ttl=ttl) as slot:
         service.signal(Signals.SIGSTOP)
         # Later than the first attempt, and within the second.
-        time.sleep(0.75 * ttl)
+        time.sleep(0.625 * ttl)
         service.signal(Signals.SIGCONT)
         time.sleep(0.5 * ttl)
         assert not slot.lost

@@ -92,7 +92,7 @@ async fn unauthenticated_connections_have_few_waiting_calls() {
     assert_eq!(poll(&mut connection.body(empty(), Expected::Message)), Poll::Pending);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn calls_of_unauthenticated_connections_do_not_evict_those_of_others() {
     let (port, connected) = calls();
     let large = authenticated(&port, &connected);
@@ -156,7 +156,7 @@ async fn waiting_calls_of_the_largest_connection_are_evicted_first() {
     assert_eq!(next(), Poll::Pending);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unfinished_messages_are_bounded_in_bytes() {
     let (port, connected) = calls();
     let [one, other] = [(); 2].map(|()| authenticated(&port, &connected));

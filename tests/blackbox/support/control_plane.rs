@@ -146,9 +146,9 @@ pub fn config(name: &str, domain: &str, descriptors: Vec<RateLimitDescriptor>) -
     Any::from_msg(&config).expect("a message")
 }
 
-/// Makes a descriptor with a limit per day.
-pub fn daily(key: &str, value: &str, requests_per_unit: u32) -> RateLimitDescriptor {
-    let unit = RateLimitUnit::Day as i32;
+/// Makes a descriptor with a limit per year.
+pub fn yearly(key: &str, value: &str, requests_per_unit: u32) -> RateLimitDescriptor {
+    let unit = RateLimitUnit::Year as i32;
     RateLimitDescriptor {
         key: key.to_owned(),
         value: value.to_owned(),

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{ask, left, setup};
 use crate::support::{
     Folder,
-    control_plane::{ControlPlane, config, daily},
+    control_plane::{ControlPlane, config, yearly},
     eventually, eventually_async,
     server::Setup,
 };
@@ -27,9 +27,9 @@ async fn a_kept_policy_serves_after_a_restart_without_the_control_plane() {
     let plane = ControlPlane::start();
     let server = keeping(setup(&plane)).spawn();
     plane.request(0);
-    plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
+    plane.send("1", vec![config("a", "d", vec![yearly("k", "", 3)])]);
     let server = server.serving();
-    plane.send("2", vec![config("a", "d", vec![daily("k", "", 4)])]);
+    plane.send("2", vec![config("a", "d", vec![yearly("k", "", 4)])]);
     eventually("the policy is kept", || is_kept(&path, "2").then_some(()));
     plane.send("bad", vec![config("a", "", Vec::new())]);
     let address = plane.address().to_owned();
@@ -47,7 +47,7 @@ async fn a_kept_policy_serves_after_a_restart_without_the_control_plane() {
     waiting.wait_for_log("waiting for a policy: the ports are closed until there is one");
     let plane = ControlPlane::at(&address, None);
     assert_eq!(plane.request(0).version_info, "", "all is asked for");
-    plane.send("3", vec![config("a", "d", vec![daily("k", "", 5)])]);
+    plane.send("3", vec![config("a", "d", vec![yearly("k", "", 5)])]);
     assert_eq!(left(&waiting.serving(), "d", &["k", "v"]).await, Some((5, 5)));
 }
 
@@ -63,7 +63,7 @@ async fn a_file_that_hangs_holds_up_no_policy() {
         let server = setup(&plane).env("WEIR_XDS__START", start).env("WEIR_XDS__LAST_POLICY_FILE", &path).spawn();
         plane.request(0);
         for version in 1..=3 {
-            let ack = plane.send(&version.to_string(), vec![config("a", "d", vec![daily("k", "", version)])]);
+            let ack = plane.send(&version.to_string(), vec![config("a", "d", vec![yearly("k", "", version)])]);
             assert_eq!((ack.version_info, ack.error_detail), (version.to_string(), None), "{start}");
         }
         let mut server = server.serving();
@@ -75,7 +75,7 @@ async fn a_file_that_hangs_holds_up_no_policy() {
         let aside = kept.path("aside");
         fs::rename(&hanging, &aside).expect("renamed");
         let _reader = open(&aside, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("a FIFO");
-        plane.send("4", vec![config("a", "d", vec![daily("k", "", 4)])]);
+        plane.send("4", vec![config("a", "d", vec![yearly("k", "", 4)])]);
         eventually("the newest policy is kept", || is_kept(&path, "4").then_some(()));
         server.stop();
     }
@@ -116,7 +116,7 @@ async fn without_a_policy_checks_fail_and_readiness_as_set() {
         assert_eq!(problem.get("field"), None, "{problem}");
         plane.send("invalid", vec![config("a", "", Vec::new())]);
         server.wait_for_log("the policy of the control plane is not valid; there is none yet");
-        plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
+        plane.send("1", vec![config("a", "d", vec![yearly("k", "", 3)])]);
         eventually("it is ready", || (server.get("/readyz").0 == 200).then_some(()));
         eventually("it is healthy", || (server.run(&["health"]).code == 0).then_some(()));
         assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 3)));

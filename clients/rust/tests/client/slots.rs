@@ -46,7 +46,7 @@ async fn a_slot_outlives_a_call_that_hangs() {
     let dir = dir();
     // The client's deadline is longer than the slot's ttl.
     let (service, weir) = started(&dir);
-    let ttl = Duration::from_millis(1_500);
+    let ttl = Duration::from_secs(6);
     let held = weir.slot(Reserve::new(EXPORT).ttl(ttl)).await.unwrap().into_result().unwrap();
     service.freeze();
     // After the first attempt to extend, and during the second.

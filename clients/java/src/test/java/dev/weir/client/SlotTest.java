@@ -114,7 +114,7 @@ class SlotTest {
     @Test
     void aSlotIsLostWhenItsTimeIsOver(@TempDir Path other) throws Exception {
         try (var frozen = Weir.start(other); var client = frozen.client().build()) {
-            var ttl = Duration.ofMillis(600);
+            var ttl = Duration.ofSeconds(3);
             try (var slot = client.slot(Check.of("exports", "emil"), ttl)) {
                 var over = System.nanoTime() + ttl.toNanos();
                 // The last attempt to extend hangs.
