@@ -280,10 +280,11 @@ impl App {
             () = panicked([&mut background, &mut serving, &mut following], self.limiter.store().shared()) => true,
         };
         info!("draining: readiness fails, calls are still served");
-        notify("STOPPING=1");
         // It must report nothing after this.
         following.shutdown().await;
         self.readiness.report_draining().await;
+        // Last: it blocks while the service manager does not read.
+        notify("STOPPING=1");
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
         self.drain.close();
         // The accept loops end when listeners close.

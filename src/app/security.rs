@@ -111,14 +111,14 @@ impl Security {
         });
         let reload = FileReloader::new("auth.file", watch, &self.hangups, self.metrics.read_timeouts("auth.file"));
         let credentials = file::load(&path).map_err(AppError::Auth)?;
-        info!(path = %path.display(), callers = credentials.count(), "credentials loaded");
+        info!(path = %path.display(), clients = credentials.count(), "credentials loaded");
         let auth = Arc::new(Auth::new(credentials));
         self.metrics.registry().add(Arc::clone(&auth) as Arc<dyn Render>);
         let apply = {
             let (auth, reloads) = (Arc::clone(&auth), auth::reloads(self.metrics.registry()));
             move |loaded: Result<Credentials, Problems>| match loaded {
                 Ok(credentials) => {
-                    info!(callers = credentials.count(), "credentials reloaded");
+                    info!(clients = credentials.count(), "credentials reloaded");
                     auth.replace(credentials);
                     reloads.count(true);
                     true

@@ -10,7 +10,7 @@ use axum::{Router, body::Body, response::IntoResponse};
 use hyper::{
     Request, Response, StatusCode, Version,
     body::{Body as _, Bytes, Frame, Incoming, SizeHint},
-    header::EXPECT,
+    header::{CONNECTION, EXPECT, HeaderValue},
 };
 use metrics::Counter;
 use parking_lot::Mutex;
@@ -66,17 +66,22 @@ impl Routes for HttpPort {
         if call.is_some_and(|call| matches!(call.access(), Access::Named(_))) {
             request.extensions_mut().insert(Peer(self.incomplete_calls.connected().peer));
         }
-        let asks_first = asks_first(&request);
+        let (rest, is_http1) = (Rest::of(&request), is_http1(&request));
         let (head, body) = self.incomplete_calls.waiting(request, Expected::Message).into_parts();
-        let lent = Arc::new(Mutex::new(Lent { body, must_drain: !asks_first }));
+        let lent = Arc::new(Mutex::new(Lent { body, rest }));
         let request = Request::from_parts(head, Body::new(LentBody(Arc::clone(&lent))));
         let Ok(mut response) = self.router.clone().call(request).await;
         let is_marked = response.extensions().get::<TooLarge>().is_some();
         if is_marked || response.status() == StatusCode::PAYLOAD_TOO_LARGE {
             self.too_large.increment(1);
         }
-        if let Some(Lent { body, must_drain: true }) = Arc::into_inner(lent).map(Mutex::into_inner) {
-            body::drain(body.discarded()).await;
+        let has_ended = match Arc::into_inner(lent).map(Mutex::into_inner) {
+            Some(Lent { body, rest: Rest::Coming }) => body::drain(body.discarded()).await,
+            lent => lent.is_none_or(|lent| lent.rest == Rest::None),
+        };
+        if is_http1 && !has_ended {
+            // Without a complete request the next one cannot be found, so hyper closes the connection.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
         response.extensions_mut().get_or_insert_with(|| bytes);
@@ -84,7 +89,7 @@ impl Routes for HttpPort {
     }
 
     async fn discard(&self, request: Request<Incoming>) {
-        if !asks_first(&request) {
+        if Rest::of(&request) == Rest::Coming {
             body::drain(self.rejected.body(request.into_body(), Expected::Discarded)).await;
         }
     }
@@ -94,16 +99,38 @@ impl Routes for HttpPort {
     }
 }
 
-/// Whether the client sends the body only once it is asked to, which polling the body does.
-fn asks_first<B>(request: &Request<B>) -> bool {
-    request.version() != Version::HTTP_2 && request.headers().contains_key(EXPECT)
+fn is_http1<B>(request: &Request<B>) -> bool {
+    request.version() < Version::HTTP_2
+}
+
+/// The part of a request's body that has not been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// None: the body has ended.
+    None,
+    /// The client sends it without being asked, or was asked for it.
+    Coming,
+    /// The client sends it only once it is asked to, which polling the body does.
+    AskedFor,
+    /// The body has failed, so that its end is unknown.
+    Lost,
+}
+
+impl Rest {
+    /// Returns the rest of a body before it is read.
+    fn of(request: &Request<Incoming>) -> Self {
+        match request.body().is_end_stream() {
+            true => Self::None,
+            false if is_http1(request) && request.headers().contains_key(EXPECT) => Self::AskedFor,
+            false => Self::Coming,
+        }
+    }
 }
 
 /// A body that the router reads as a [`LentBody`], perhaps not to its end.
 struct Lent {
     body: RequestBody<Incoming>,
-    /// Whether the client was asked for it, and it has neither ended nor failed.
-    must_drain: bool,
+    rest: Rest,
 }
 
 struct LentBody(Arc<Mutex<Lent>>);
@@ -115,7 +142,11 @@ impl hyper::body::Body for LentBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut lent = self.0.lock();
         let polled = Pin::new(&mut lent.body).poll_frame(cx);
-        lent.must_drain = !matches!(polled, Poll::Ready(None | Some(Err(_))));
+        lent.rest = match polled {
+            Poll::Ready(None) => Rest::None,
+            Poll::Ready(Some(Err(_))) => Rest::Lost,
+            _ => Rest::Coming,
+        };
         polled
     }
 

@@ -21,7 +21,7 @@ use crate::{
     proto::code_name,
     telemetry::{
         Spans,
-        spans::{Span, parent_context},
+        spans::{self, Span},
     },
 };
 
@@ -72,10 +72,10 @@ impl ObservedRequest {
     /// Starts observing a request. Only requests with a named [`Route`] have a span and a line in the access log.
     pub fn begin(observer: &Arc<RequestObserver>, route: Route, connection: u64, headers: &HeaderMap) -> Box<Self> {
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
-        let remote = parent_context(headers);
+        let remote = spans::parent(headers);
         let spans = observer.spans.as_ref().filter(|_| route != Route::Other);
         let span = spans.and_then(|spans| spans.begin(remote.as_ref()));
-        let parent = span.as_ref().map(|span| span.span_context()).or(remote.as_ref());
+        let parent = span.as_ref().map(|span| span.span_context()).or(remote.as_ref().map(|parent| &parent.span));
         let trace = parent.map(|parent| u128::from_be_bytes(parent.trace_id().to_bytes()));
         let context = Arc::new(RequestContext::new(route, connection, given, trace, span.is_some()));
         Box::new(Self { observer: Arc::clone(observer), context, span, end: RequestEnd::default() })

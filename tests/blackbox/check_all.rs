@@ -1,13 +1,18 @@
 //! Checks that are decided together: all are charged, or none.
 
+use prost::Message as _;
 use serde_json::json;
 use tonic::Code;
-use weir::proto::{CheckAllRequest, CheckAllResponse, CheckRequest, Override, r#override::Change};
+use weir::{
+    proto::{CheckAllRequest, CheckAllResponse, CheckRequest, Override, r#override::Change},
+    transport::calls::Call,
+};
 
 use crate::support::{
     Server,
     http::Client,
     overrides::{over, try_set},
+    plain::{Plain, framed},
     requests::{check, gcra, peek, refusal, seconds_long, short, with_limits},
 };
 
@@ -201,6 +206,27 @@ async fn errors_name_the_check_and_charge_nothing() {
     }
     assert_eq!(failed() - before, 4.0, "both checks of an unknown domain count, and a call that cannot be read");
     assert_eq!(left(&server, "a", "alex").await, [6, 5]);
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_read_counts_once() {
+    let server = Server::with_policy(POLICY);
+    let failed = |transport| {
+        server.metric(&format!("weir_checks_total{{domain=\"other\",transport=\"{transport}\",outcome=\"error\"}}"))
+    };
+    let checks = vec![trade("a", "alex", 1); 33];
+    let too_many = json!({ "checks": vec![json!({ "key": ["desk", "a", "alex"] }); checks.len()] }).to_string();
+    let mut http = Client::connect(&server.http).expect("it accepts connections");
+    for (count, body) in (1..).zip(["{bad", r#"{"checks":1}"#, r#"{"checks":[],"x":1}"#, "{}", &too_many]) {
+        let answer = http.ask("POST /v1/check_all", &[], body.as_bytes()).expect("an answer");
+        assert_eq!((answer.status, failed("http_all")), (400, f64::from(count)), "{body}");
+    }
+    let too_many = CheckAllRequest { checks }.encode_to_vec();
+    let plain = Plain::connect(&server.grpc).await;
+    for (count, message) in (1..).zip([&b"\xff\xff"[..], b"", &too_many]) {
+        let answer = plain.call(Call::CheckAll.path(), &[], framed(message, false)).await;
+        assert_eq!((answer.code(), failed("grpc_all")), (Code::InvalidArgument, f64::from(count)), "{message:?}");
+    }
 }
 
 #[tokio::test]

@@ -131,8 +131,47 @@ fn a_body_that_does_not_arrive_times_out_with_408() {
     let since = std::time::Instant::now();
     let answer = slow.receive().expect("an answer");
     assert_eq!(problem(&answer, 408, None), "the body did not come within 10 s");
+    assert_eq!(answer.header("connection"), Some("close"));
     assert!(since.elapsed() < TIMEOUT && slow.ends());
     assert_eq!(server.metric("weir_requests_rejected_total{listener=\"http\",reason=\"message\"}"), 1.0);
+}
+
+/// A client that reuses connections must not send its next request on a connection that the service closes.
+#[test]
+fn an_answer_to_an_unfinished_body_announces_the_close_and_others_do_not() {
+    let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY).start();
+    let (chunked, expect) = (("transfer-encoding", "chunked"), ("expect", "100-continue"));
+    let large = b" ".repeat(1 << 20);
+    let many_chunks = [&b"100000\r\n"[..], &large, b"\r\n"].concat().repeat(6);
+    for (request, header, length, body, status) in [
+        ("POST /v1/check", JSON, Some(1 << 40), &b"{"[..], 413),
+        ("POST /v1/check", chunked, None, &many_chunks, 413),
+        ("POST /v1/check", chunked, None, b"x\r\n", 400),
+        ("POST /v1/check", expect, Some(1 << 20), b"", 413),
+        ("POST /v1/nowhere", expect, Some(2), b"", 404),
+        ("PUT /v1/check", expect, Some(2), b"", 405),
+        ("POST /nowhere", JSON, Some(3), b"{}", 404),
+    ] {
+        let mut client = client(&server);
+        // The service may have closed the connection already.
+        let _ = client.send(request, &[header], length, body);
+        let answer = client.receive().expect("an answer");
+        assert_eq!((answer.status, answer.header("connection")), (status, Some("close")), "{request} {header:?}");
+        assert!(client.ends(), "{request} {header:?}");
+    }
+    let mut kept = client(&server);
+    for (request, body, status) in [
+        ("POST /v1/check", &large[..], 413),
+        ("POST /v1/nowhere", b"{}", 404),
+        ("PUT /v1/check", b"{}", 405),
+        ("POST /v1/check", b"{", 400),
+        ("POST /v1/check", br#"{"key": ["user", "alex"]}"#, 200),
+    ] {
+        let answer = kept.ask(request, &[], body).expect("an answer");
+        assert_eq!((answer.status, answer.header("connection")), (status, None), "{request}");
+    }
+    let answer = kept.ask("GET /healthz", &[expect], b"").expect("an answer");
+    assert_eq!((answer.status, answer.header("connection")), (200, None));
 }
 
 #[test]

@@ -51,6 +51,28 @@ fn systemd_learns_when_it_serves_and_when_it_shuts_down() {
         assert_eq!(receive(), "STOPPING=1");
         assert_eq!(server.wait_for_end(), 0);
     }
+    // A service manager that does not read.
+    let setup = Setup::new().policy(POLICY).env("WEIR_SHUTDOWN__DELAY", "2s");
+    let path = setup.path("unread");
+    let _unread = UnixDatagram::bind(&path).expect("bound");
+    let mut server = setup.env("NOTIFY_SOCKET", &path.display().to_string()).start();
+    assert_eq!(server.get("/readyz").0, 200);
+    let is_full = || {
+        // A new one each time, since each may have a few datagrams under way.
+        let flood = UnixDatagram::unbound().expect("a socket");
+        flood.set_nonblocking(true).expect("set");
+        flood.send_to(b"full", &path).is_err()
+    };
+    while !is_full() {}
+    server.signal(Signal::TERM);
+    eventually("readiness fails", || (server.get("/readyz").0 == 503).then_some(()));
+    assert_eq!(
+        server.log_lines("cannot notify the service manager").len(),
+        0,
+        "readiness fails before it has timed out"
+    );
+    server.wait_for_log("cannot notify the service manager");
+    assert_eq!(server.wait_for_end(), 0);
     // A socket that is gone.
     let setup = Setup::new().policy(POLICY);
     let path = setup.path("nowhere");

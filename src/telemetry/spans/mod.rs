@@ -7,9 +7,14 @@ mod settings;
 use metrics::Counter;
 use opentelemetry::{
     Context, InstrumentationScope, KeyValue,
-    trace::{Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider as _},
+    trace::{
+        Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, Tracer as _,
+        TracerProvider as _,
+    },
 };
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
+use opentelemetry_sdk::trace::{
+    Sampler, SamplingDecision, SdkTracer, SdkTracerProvider, ShouldSample, TracerProviderBuilder,
+};
 use tonic::Code;
 use weir_telemetry::{
     Metric, Registry,
@@ -17,7 +22,7 @@ use weir_telemetry::{
 };
 
 pub use opentelemetry_sdk::trace::Span;
-pub use parent::parent_context;
+pub use parent::{Parent, parent};
 pub use settings::{Protocol, TracingSettings};
 
 const SPANS: Metric = (
@@ -47,23 +52,39 @@ impl SpanMetrics {
 /// Records spans.
 pub struct Spans {
     tracer: SdkTracer,
+    ratio: Sampler,
 }
 
 impl Spans {
     /// Builds the provider with a parent-based sampler: the client's sampling decision takes precedence, and of the
-    /// traces that start here `sample_ratio` is sampled.
+    /// traces that start here, or whose client leaves the decision to the service, `sample_ratio` is sampled.
     pub fn new(provider: TracerProviderBuilder, sample_ratio: f64) -> (Self, SdkTracerProvider) {
-        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample_ratio)));
-        let provider = provider.with_sampler(sampler).build();
+        let ratio = Sampler::TraceIdRatioBased(sample_ratio);
+        let provider = provider.with_sampler(Sampler::ParentBased(Box::new(ratio.clone()))).build();
         let scope =
             InstrumentationScope::builder(env!("CARGO_PKG_NAME")).with_version(env!("CARGO_PKG_VERSION")).build();
-        (Self { tracer: provider.tracer_with_scope(scope) }, provider)
+        (Self { tracer: provider.tracer_with_scope(scope), ratio }, provider)
     }
 
     /// Starts the span of a request, if it is sampled. The name is set at the end, as most requests may have no span.
-    pub fn begin(&self, parent: Option<&SpanContext>) -> Option<Span> {
-        let span = self.start(SpanBuilder::from_name("").with_kind(SpanKind::Server), parent);
+    pub fn begin(&self, parent: Option<&Parent>) -> Option<Span> {
+        let parent = parent.map(|parent| self.decided(parent));
+        let span = self.start(SpanBuilder::from_name("").with_kind(SpanKind::Server), parent.as_ref());
         span.is_recording().then_some(span)
+    }
+
+    /// Returns a parent with a sampling decision. The sampler of the provider knows none without.
+    fn decided(&self, Parent { span, is_deferred }: &Parent) -> SpanContext {
+        let (trace, kind) = (span.trace_id(), SpanKind::Server);
+        let is_sampled = || {
+            let sampled = self.ratio.should_sample(None, trace, "", &kind, &[], &[]);
+            sampled.decision == SamplingDecision::RecordAndSample
+        };
+        if *is_deferred && is_sampled() {
+            SpanContext::new(trace, span.span_id(), TraceFlags::SAMPLED, true, span.trace_state().clone())
+        } else {
+            span.clone()
+        }
     }
 
     fn start(&self, builder: SpanBuilder, parent: Option<&SpanContext>) -> Span {
@@ -153,7 +174,7 @@ fn is_our_failure(end: RequestEnd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry::trace::{SpanId, TraceFlags, TraceId, TraceState};
+    use opentelemetry::trace::{SpanId, TraceId, TraceState};
 
     use super::*;
 
@@ -163,11 +184,36 @@ mod tests {
 
     #[test]
     fn the_parent_sampling_decision_overrides_the_ratio() {
-        let of = |flags| SpanContext::new(TraceId::from(7), SpanId::from(9), flags, true, TraceState::NONE);
+        let of = |flags| {
+            let span = SpanContext::new(TraceId::from(7), SpanId::from(9), flags, true, TraceState::NONE);
+            Parent { span, is_deferred: false }
+        };
         let span = spans(0.0).begin(Some(&of(TraceFlags::SAMPLED))).unwrap();
         assert_eq!(span.span_context().trace_id(), TraceId::from(7));
         assert_ne!(span.span_context().span_id(), SpanId::from(9));
         assert!(spans(1.0).begin(Some(&of(TraceFlags::NOT_SAMPLED))).is_none());
+    }
+
+    #[test]
+    fn the_ratio_samples_traces_whose_client_leaves_the_decision() {
+        let of = |trace| {
+            let span = SpanContext::new(
+                TraceId::from(trace),
+                SpanId::from(9),
+                TraceFlags::NOT_SAMPLED,
+                true,
+                TraceState::NONE,
+            );
+            Parent { span, is_deferred: true }
+        };
+        let spans = [0.0, 0.5, 1.0].map(spans);
+        for (trace, expected) in [(7, [false, true, true]), (u128::from(u64::MAX), [false, false, true])] {
+            let started = spans.each_ref().map(|spans| spans.begin(Some(&of(trace))));
+            assert_eq!(started.each_ref().map(Option::is_some), expected);
+            for span in started.iter().flatten() {
+                assert_eq!(span.span_context().trace_id(), TraceId::from(trace));
+            }
+        }
     }
 
     #[test]

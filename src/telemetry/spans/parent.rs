@@ -15,14 +15,23 @@ const MAX_STATE_BYTES: usize = 512;
 /// The lengths of the parts of a `traceparent`, which the propagator does not check.
 const PARTS: [usize; 4] = [2, 32, 16, 2];
 
+/// The span that a request names as its parent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parent {
+    /// The span.
+    pub span: SpanContext,
+    /// Whether the client leaves the sampling decision to the service, as only B3 can.
+    pub is_deferred: bool,
+}
+
 /// Returns the span that the headers of a request name as its parent.
-pub fn parent_context(headers: &HeaderMap) -> Option<SpanContext> {
+pub fn parent(headers: &HeaderMap) -> Option<Parent> {
     let of_b3;
-    let parent = match headers.get(PARENT) {
-        Some(_) => single(headers, PARENT)?.trim(),
+    let (parent, is_deferred) = match headers.get(PARENT) {
+        Some(_) => (single(headers, PARENT)?.trim(), false),
         None => {
             of_b3 = b3(headers)?;
-            of_b3.as_str()
+            (of_b3.0.as_str(), of_b3.1)
         }
     };
     if !parent.split('-').map(str::len).take(PARTS.len()).eq(PARTS) {
@@ -31,8 +40,8 @@ pub fn parent_context(headers: &HeaderMap) -> Option<SpanContext> {
     let states: Result<Vec<_>, _> = headers.get_all(STATE).iter().map(|value| value.to_str()).collect();
     let state = states.map(|states| states.join(",")).ok().filter(|state| state.len() <= MAX_STATE_BYTES);
     let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers { parent, state });
-    let parent = context.span().span_context().clone();
-    parent.is_valid().then_some(parent)
+    let span = context.span().span_context().clone();
+    span.is_valid().then_some(Parent { span, is_deferred })
 }
 
 /// Returns the value of a header; `None` also for several values, which are ambiguous.
@@ -42,8 +51,8 @@ fn single<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     values.next().is_none().then_some(value)
 }
 
-/// Converts the headers of B3, single or multiple, to a `traceparent`.
-fn b3(headers: &HeaderMap) -> Option<String> {
+/// Converts the headers of B3, single or multiple, to a `traceparent`; `true`: without a sampling decision.
+fn b3(headers: &HeaderMap) -> Option<(String, bool)> {
     let (trace, span, sampled) = match single(headers, "b3") {
         Some(one) => {
             let mut parts = one.trim().split('-');
@@ -58,7 +67,8 @@ fn b3(headers: &HeaderMap) -> Option<String> {
     };
     let flags = if matches!(sampled, "1" | "d" | "true") { "01" } else { "00" };
     // Short ids have 64 bits.
-    Some(format!("00-{:0>32}-{}-{flags}", trace.to_ascii_lowercase(), span.to_ascii_lowercase()))
+    let parent = format!("00-{:0>32}-{}-{flags}", trace.to_ascii_lowercase(), span.to_ascii_lowercase());
+    Some((parent, sampled.is_empty()))
 }
 
 struct Headers<'h> {
@@ -89,9 +99,13 @@ mod tests {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     const SPAN: &str = "b7ad6b7169203331";
 
-    fn of(headers: &[(&'static str, &str)]) -> Option<SpanContext> {
+    fn parent_of(headers: &[(&'static str, &str)]) -> Option<Parent> {
         let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
-        parent_context(&headers.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect())
+        parent(&headers.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect())
+    }
+
+    fn of(headers: &[(&'static str, &str)]) -> Option<SpanContext> {
+        parent_of(headers).map(|parent| parent.span)
     }
 
     #[test]
@@ -121,6 +135,25 @@ mod tests {
         let both = of(&[("b3", &format!("{TRACE}-{SPAN}-0")), (PARENT, &other)]).unwrap();
         assert!(both.is_sampled(), "a traceparent comes first");
         assert_eq!(of(&[("b3", &format!("{TRACE}-{SPAN}-1")), (PARENT, "00")]), None);
+    }
+
+    #[test]
+    fn only_b3_without_a_sampling_state_defers_the_decision() {
+        let (one, several) = (format!("{TRACE}-{SPAN}"), [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN)]);
+        let with = |header| [&several[..], &[header]].concat();
+        let w3c = format!("00-{TRACE}-{SPAN}-00");
+        for (headers, expected) in [
+            (vec![("b3", &*one)], true),
+            (several.to_vec(), true),
+            (vec![("b3", &*format!("{one}-0"))], false),
+            (vec![("b3", &*format!("{one}-1"))], false),
+            (with(("x-b3-sampled", "0")), false),
+            (with(("x-b3-sampled", "false")), false),
+            (with(("x-b3-flags", "1")), false),
+            (vec![(PARENT, &*w3c)], false),
+        ] {
+            assert_eq!(parent_of(&headers).unwrap().is_deferred, expected, "{headers:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,10 @@ use weir_core::{
     domain::{Key, Micros, time::SECOND},
 };
 use weir_policy::overrides::{ANY, Change, Effect, LimitChanges, Override};
-use weir_store::{Failure, StoreError, documents::ChangeError};
+use weir_store::{
+    Failure, StoreError,
+    documents::{ChangeError, MAX_DOCUMENTS},
+};
 use weir_telemetry::{Causes, request};
 
 use super::AdminService;
@@ -190,13 +193,22 @@ impl AdminService {
                 "an override cannot be stored; such warnings come once a minute at most"
             );
         }
+        error.into()
+    }
+}
+
+impl From<SetError> for Rejected {
+    fn from(error: SetError) -> Self {
         match error {
             SetError::Invalid(error) => {
                 CheckError::from(Invalid::field_error(format!("override.{}", error.field()), error.to_string())).into()
             }
             SetError::Store(ChangeError::Store(error)) | SetError::Read(error) => away(error),
-            SetError::Store(error @ ChangeError::Full) => Rejected::new(Code::ResourceExhausted, error.to_string()),
-            SetError::Store(error @ ChangeError::File(_)) => Rejected::new(Code::Unavailable, error.to_string()),
+            // A retry fails again until some have ended.
+            SetError::Store(ChangeError::Full) => {
+                Self::new(Code::FailedPrecondition, format!("there are {MAX_DOCUMENTS} overrides, the maximum"))
+            }
+            SetError::Store(error @ ChangeError::File(_)) => Self::new(Code::Unavailable, error.to_string()),
         }
     }
 }
@@ -276,4 +288,16 @@ fn moment(at: &Timestamp, name: &str) -> Result<Micros, CheckError> {
     let moment = || at.seconds * SECOND + Micros::from(at.nanos / 1_000);
     let rule = || format!("the {name} must be a timestamp between 1970 and 9999");
     is_valid.then(moment).ok_or_else(|| invalid(&format!("override.{name}"), rule()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_override_beyond_the_maximum_is_not_retried() {
+        let rejected = Rejected::from(SetError::Store(ChangeError::Full));
+        assert_eq!((rejected.code, rejected.http_status().as_u16()), (Code::FailedPrecondition, 400));
+        assert_eq!(rejected.message, "there are 200000 overrides, the maximum");
+    }
 }

@@ -158,11 +158,11 @@ pub fn in_place<S: Store>(
 /// [`Rejected`] if a check is invalid or the store fails.
 pub async fn check_all<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
-    let checks = message::batch(&message)?;
-    if checks.clone().take(MAX_TOGETHER + 1).count() > MAX_TOGETHER {
-        return Err(CheckAll::wrong_number().into());
-    }
-    let answer = service.check_all(Ok(checks.map(CheckMessage::read).collect()), CallKind::GrpcAll, write_all).await;
+    let checks = match message::batch(&message) {
+        Ok(checks) if checks.clone().take(MAX_TOGETHER + 1).count() > MAX_TOGETHER => Err(CheckAll::wrong_number()),
+        checks => checks.map(|checks| checks.map(CheckMessage::read).collect()),
+    };
+    let answer = service.check_all(checks.map_err(Into::into), CallKind::GrpcAll, write_all).await;
     service.timed(CallKind::GrpcAll, since);
     answer
 }

@@ -14,10 +14,7 @@ use hyper::body::{Body, Frame};
 use prost::encoding::{WireType, decode_key, decode_varint};
 use tracing::warn;
 
-use crate::{
-    telemetry::RlqsRejections,
-    transport::{fields::Fields, incomplete_calls::PREFIX_BYTES},
-};
+use crate::{telemetry::RlqsRejections, transport::incomplete_calls::PREFIX_BYTES};
 
 /// Maximum size of a report, with its key and length. The headers of a request, and so the id of a bucket, have at most 60
 /// KiB by Envoy's default.
@@ -129,7 +126,7 @@ impl<B> SplitMessages<B> {
 
     /// Starts a field once its head is complete. Returns the first bytes of its message, if it is passed.
     fn start_field(&mut self) -> Option<Bytes> {
-        let length = content_bytes(&self.head);
+        let length = content_bytes(&mut &self.head[..]);
         let is_complete = length.is_some();
         if !is_complete && self.head.len() < MAX_FIELD_HEAD_BYTES && self.missing > 0 {
             return None;
@@ -181,21 +178,24 @@ impl<B> SplitMessages<B> {
 
 /// Returns the size of the complete fields at the start.
 fn whole_fields(bytes: &[u8]) -> usize {
-    let (mut fields, mut whole) = (Fields::new(bytes), 0);
-    while let Some(Some(_)) = fields.next() {
-        whole = bytes.len() - fields.rest().len();
+    let (mut rest, mut whole) = (bytes, 0);
+    while let Some(length) = content_bytes(&mut rest)
+        && let Some((_, after)) = rest.split_at_checked(length)
+    {
+        (rest, whole) = (after, bytes.len() - after.len());
     }
     whole
 }
 
-/// Returns the size of a field after its complete head; `None` if that is incomplete or malformed.
-fn content_bytes(mut head: &[u8]) -> Option<usize> {
-    let (_, kind) = decode_key(&mut head).ok()?;
+/// Takes the head of a field. Returns the size of the field after it; `None` if it is incomplete or malformed, or of a
+/// group, which no message here has.
+fn content_bytes(bytes: &mut &[u8]) -> Option<usize> {
+    let (_, kind) = decode_key(bytes).ok()?;
     match kind {
-        WireType::Varint => decode_varint(&mut head).ok().map(|_| 0),
+        WireType::Varint => decode_varint(bytes).ok().map(|_| 0),
         WireType::SixtyFourBit => Some(8),
         WireType::ThirtyTwoBit => Some(4),
-        WireType::LengthDelimited => decode_varint(&mut head).ok()?.try_into().ok(),
+        WireType::LengthDelimited => decode_varint(bytes).ok()?.try_into().ok(),
         WireType::StartGroup | WireType::EndGroup => None,
     }
 }
@@ -320,15 +320,18 @@ mod tests {
 
     #[test]
     fn a_malformed_or_empty_message_stays_what_it_is() {
+        let valid = b"\x0a\x04shop";
         // A field beyond its message, an incomplete group and a complete one, a number that never ends, and a head that
         // is cut off.
         for malformed in [&b"\x0a\x05shop"[..], b"\x13\x08\x01", b"\x1b\x08\x01\x1c", &[0xff; 40], b"\x0a"] {
-            let mut split = split(&Registry::default());
-            let bytes = [framed(0, malformed), framed(0, b"\x0a\x04shop")].concat();
-            let pieces = bytes.into_iter().map(|byte| Bytes::copy_from_slice(&[byte]));
-            let parts = messages(pieces.flat_map(|piece| received(&mut split, piece)).collect());
-            assert_eq!(parts.len(), 1, "{malformed:?}");
-            assert!(RateLimitQuotaUsageReports::decode(parts[0].clone()).is_err(), "{malformed:?}");
+            let bytes = [framed(0, &[valid, malformed].concat()), framed(0, valid)].concat();
+            for piece in 1..=bytes.len() {
+                let mut split = split(&Registry::default());
+                let pieces = bytes.chunks(piece).map(Bytes::copy_from_slice);
+                let parts = messages(pieces.flat_map(|piece| received(&mut split, piece)).collect());
+                assert_eq!((parts.len(), &parts[0][..]), (2, &valid[..]), "{malformed:?} in pieces of {piece}");
+                assert!(RateLimitQuotaUsageReports::decode(parts[1].clone()).is_err(), "{malformed:?}");
+            }
         }
         let mut split = split(&Registry::default());
         let bytes = [framed(0, b""), framed(1, b"gzip")].concat();

@@ -51,19 +51,21 @@ pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     bytes.ok_or_else(too_long)
 }
 
-/// Drains a body that was not read, until its end, a longer pause, or a bound. A client that still writes may get a
-/// reset, of the connection or in HTTP/2 of the stream, instead of the answer.
-pub async fn drain(body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static) {
+/// Drains a body that was not read, until its end, a longer pause, or a bound. Returns whether it has ended. If not, a
+/// client that still writes may get a reset, of the connection or in HTTP/2 of the stream, instead of the answer.
+pub async fn drain(body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static) -> bool {
     let mut parts = Body::new(body).into_data_stream();
     let within_bounds = async {
         let mut bytes = 0;
-        while bytes < MAX_DRAINED_BYTES
-            && let Ok(Some(Ok(part))) = timeout(MAX_DRAIN_PAUSE, parts.next()).await
-        {
-            bytes += part.len();
+        while bytes < MAX_DRAINED_BYTES {
+            match timeout(MAX_DRAIN_PAUSE, parts.next()).await {
+                Ok(Some(Ok(part))) => bytes += part.len(),
+                end => return matches!(end, Ok(None)),
+            }
         }
+        false
     };
-    let _ = timeout(MAX_DRAIN_TIME, within_bounds).await;
+    timeout(MAX_DRAIN_TIME, within_bounds).await.unwrap_or(false)
 }
 
 /// Collects a body; `None` if it is longer than `most`.

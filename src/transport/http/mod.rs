@@ -153,15 +153,14 @@ async fn check_all<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -
     let checks = api
         .schema
         .read_batch(".weir.v1.CheckAllRequest", ".weir.v1.CheckRequest", text.as_bytes())
-        .map_err(Rejected::from)?;
-    if checks.len() > MAX_TOGETHER {
-        return Err(Rejected::from(CheckAll::wrong_number()).into());
-    }
-    let checks = checks.into_iter().enumerate();
+        .and_then(|checks| if checks.len() > MAX_TOGETHER { Err(CheckAll::wrong_number()) } else { Ok(checks) });
     let in_check = |(index, check): (usize, Result<Vec<u8>, Invalid>)| {
         check.map_err(|invalid| CheckError::from(invalid).in_check(index))
     };
-    let read = checks.map(in_check).collect::<Result<Vec<_>, _>>();
+    let read = match checks {
+        Ok(checks) => checks.into_iter().enumerate().map(in_check).collect::<Result<Vec<_>, _>>(),
+        Err(invalid) => Err(invalid.into()),
+    };
     let messages = match read {
         Ok(ref read) => Ok(read.iter().map(|bytes| CheckMessage::read(bytes)).collect()),
         Err(invalid) => Err(invalid),
