@@ -43,10 +43,14 @@ pub trait Routes: Send + Sync + Sized + 'static {
         call: Option<Call>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Discards a request that is rejected before it is read.
-    fn discard(&self, request: Request<Incoming>) -> impl Future<Output = ()> + Send;
+    /// Discards a request that is rejected before it is read. Returns the response to it.
+    fn discard(
+        &self,
+        request: Request<Incoming>,
+        rejected: Rejected,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Returns the response to a request that is rejected before it is read.
+    /// Returns the response to a request that is rejected.
     fn reject(rejected: Rejected) -> Response<Self::Body>;
 }
 
@@ -165,10 +169,7 @@ impl<R: Routes> Serve for Guarded<R> {
             (Ok(in_flight), Some(observed)) => {
                 (Box::pin(observed.run(self.routes.serve(request, call))).await, Some(in_flight))
             }
-            (Err(rejected), _) => {
-                Box::pin(self.routes.discard(request)).await;
-                (R::reject(rejected), None)
-            }
+            (Err(rejected), _) => (Box::pin(self.routes.discard(request, rejected)).await, None),
         };
         let bytes = response.extensions().get().map_or(0, |AnswerBytes(bytes)| *bytes);
         let unread = if bytes > SMALL_ANSWER_BYTES {

@@ -80,23 +80,34 @@ impl Routes for HttpPort {
             lent => lent.is_none_or(|lent| lent.rest == Rest::None),
         };
         if is_http1 && !has_ended {
-            // Without a complete request the next one cannot be found, so hyper closes the connection.
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            announce_close(&mut response);
         }
         let bytes = AnswerBytes(response.body().size_hint().lower() as usize);
         response.extensions_mut().get_or_insert_with(|| bytes);
         response
     }
 
-    async fn discard(&self, request: Request<Incoming>) {
-        if Rest::of(&request) == Rest::Coming {
-            body::drain(self.rejected.body(request.into_body(), Expected::Discarded)).await;
+    async fn discard(&self, request: Request<Incoming>, rejected: Rejected) -> Response<Body> {
+        let is_http1 = is_http1(&request);
+        let has_ended = match Rest::of(&request) {
+            Rest::Coming => body::drain(self.rejected.body(request.into_body(), Expected::Discarded)).await,
+            rest => rest == Rest::None,
+        };
+        let mut response = Self::reject(rejected);
+        if is_http1 && !has_ended {
+            announce_close(&mut response);
         }
+        response
     }
 
     fn reject(rejected: Rejected) -> Response<Body> {
         Problem::from(rejected).into_response()
     }
+}
+
+/// Announces that the connection closes: hyper cannot find the next request after one whose body has not ended.
+fn announce_close(response: &mut Response<Body>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 fn is_http1<B>(request: &Request<B>) -> bool {

@@ -139,12 +139,15 @@ fn a_body_that_does_not_arrive_times_out_with_408() {
 /// A client that reuses connections must not send its next request on a connection that the service closes.
 #[test]
 fn an_answer_to_an_unfinished_body_announces_the_close_and_others_do_not() {
-    let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY).start();
+    let small = || Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY);
+    let (server, closed) = (small().start(), small().credentials("clients: {}").start());
     let (chunked, expect) = (("transfer-encoding", "chunked"), ("expect", "100-continue"));
     let large = b" ".repeat(1 << 20);
     let many_chunks = [&b"100000\r\n"[..], &large, b"\r\n"].concat().repeat(6);
     for (request, header, length, body, status) in [
-        ("POST /v1/check", JSON, Some(1 << 40), &b"{"[..], 413),
+        ("POST /v1/check", JSON, Some(3), &b"{}"[..], 401),
+        ("POST /v1/check", expect, Some(2), b"", 401),
+        ("POST /v1/check", JSON, Some(1 << 40), b"{", 413),
         ("POST /v1/check", chunked, None, &many_chunks, 413),
         ("POST /v1/check", chunked, None, b"x\r\n", 400),
         ("POST /v1/check", expect, Some(1 << 20), b"", 413),
@@ -152,7 +155,7 @@ fn an_answer_to_an_unfinished_body_announces_the_close_and_others_do_not() {
         ("PUT /v1/check", expect, Some(2), b"", 405),
         ("POST /nowhere", JSON, Some(3), b"{}", 404),
     ] {
-        let mut client = client(&server);
+        let mut client = client(if status == 401 { &closed } else { &server });
         // The service may have closed the connection already.
         let _ = client.send(request, &[header], length, body);
         let answer = client.receive().expect("an answer");
@@ -170,6 +173,8 @@ fn an_answer_to_an_unfinished_body_announces_the_close_and_others_do_not() {
         let answer = kept.ask(request, &[], body).expect("an answer");
         assert_eq!((answer.status, answer.header("connection")), (status, None), "{request}");
     }
+    let answer = client(&closed).ask("POST /v1/check", &[], b"{}").expect("an answer");
+    assert_eq!((answer.status, answer.header("connection")), (401, None));
     let answer = kept.ask("GET /healthz", &[expect], b"").expect("an answer");
     assert_eq!((answer.status, answer.header("connection")), (200, None));
 }

@@ -247,8 +247,9 @@ impl<S: Store> super::guard::Routes for GrpcPort<S> {
         }
     }
 
-    async fn discard(&self, request: Request<Incoming>) {
+    async fn discard(&self, request: Request<Incoming>, rejected: Rejected) -> Response<Body> {
         self.connected.answered_by_its_head(request);
+        Self::reject(rejected)
     }
 
     fn target(request: &Request<Incoming>) -> Target {
