@@ -279,10 +279,10 @@ impl App {
             () = shutdown => false,
             () = panicked([&mut background, &mut serving, &mut following], self.limiter.store().shared()) => true,
         };
-        info!("draining: readiness fails, calls are still served");
         // It must report nothing after this.
         following.shutdown().await;
         self.readiness.report_draining().await;
+        info!("draining: readiness fails, calls are still served");
         // Last: it blocks while the service manager does not read.
         notify("STOPPING=1");
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
