@@ -8,7 +8,7 @@ use crate::{
     config::{Wanted, headers},
     proxy::Proxy,
     support::{
-        control_plane::{config, daily},
+        control_plane::{config, yearly},
         gateway::Gateway,
     },
     upstream::Upstream,
@@ -21,7 +21,7 @@ fn pushed_policies_limit_the_traffic_of_an_envoy() {
     let gateway = Gateway::start();
     let weir = gateway.setup().start();
     gateway.plane.request(0);
-    gateway.plane.send("1", vec![config(DOMAIN, DOMAIN, vec![daily("user", "", 2)])]);
+    gateway.plane.send("1", vec![config(DOMAIN, DOMAIN, vec![yearly("user", "", 2)])]);
 
     let upstream = Upstream::start();
     let wanted = Wanted {
@@ -50,7 +50,7 @@ fn pushed_policies_limit_the_traffic_of_an_envoy() {
     let mut client = Client::connect(&proxy.address);
     let alex = [("x-user", "alex")];
     assert_eq!(client.statuses(3, &alex), [200, 200, 429], "{}", proxy.log());
-    gateway.plane.send("2", vec![config(DOMAIN, DOMAIN, vec![daily("user", "", 4)])]);
+    gateway.plane.send("2", vec![config(DOMAIN, DOMAIN, vec![yearly("user", "", 4)])]);
     // Refused requests were counted too, as in envoyproxy/ratelimit.
     assert_eq!(client.statuses(2, &alex), [200, 429], "{}", proxy.log());
     assert_eq!(client.get(&[("x-user", "berta")]).status, 200);
