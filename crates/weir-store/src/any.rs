@@ -41,7 +41,7 @@ impl AnyStore {
         match &settings.url {
             StoreUrl::Memory => Ok(Self::Memory(memory)),
             StoreUrl::Redis(url) => {
-                let metrics = Arc::<StoreMetrics>::default();
+                let metrics = Arc::new(StoreMetrics::new(registry));
                 registry.add(Arc::clone(&metrics) as Arc<dyn Render>);
                 let redis = RedisStore::start(url, &settings.redis, None, metrics)?;
                 let shared = SharedStore::new(redis, memory, settings, Arc::clone(registry));
