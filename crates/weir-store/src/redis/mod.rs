@@ -61,7 +61,7 @@ use self::{
     slots::slot_of,
 };
 use super::{
-    Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
+    Decide, Failure, Remote, ResetDone, Store, Verdict,
     documents::{Documents, RedisDocuments},
     outage_charges::OutageCharges,
     platform::{OsPlatform, Platform},
@@ -279,8 +279,8 @@ impl RedisStore {
     /// masters. Writes a probe key that expires within a second.
     ///
     /// # Errors
-    /// [`StoreError`] with the last failure.
-    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+    /// [`Failure`] with the last failure.
+    pub async fn reach(&self, patience: Duration) -> Result<(), Failure> {
         let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
         let call = call_head(None, Task::Probe, 0);
         self.io.run(move |io| async move { io.servers.script(&[&key], &call, deadline).await.map(drop) }).await
@@ -300,16 +300,16 @@ impl RedisStore {
     /// which must live until it completes.
     ///
     /// # Errors
-    /// [`StoreError`] when some keys may remain.
-    pub fn clear(&self) -> impl Future<Output = Result<usize, StoreError>> + use<> {
+    /// [`Failure`] when some keys may remain.
+    pub fn clear(&self) -> impl Future<Output = Result<usize, Failure>> + use<> {
         let (io, prefix) = (self.io.clone(), self.prefix.to_vec());
         async move { io.run(move |io| async move { io.servers.remove(&prefix).await }).await }
     }
 }
 
 impl Remote for RedisStore {
-    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
-        Box::pin(async move { RedisStore::verdict(self, plan).await.map_err(|undecided| undecided.failure.into()) })
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, Failure>> {
+        Box::pin(async move { RedisStore::verdict(self, plan).await.map_err(|undecided| undecided.failure) })
     }
 }
 
@@ -318,7 +318,7 @@ impl Store for RedisStore {
         Decide::Waiting(self)
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, Failure> {
         let since = Instant::now();
         let scope = ResetScope::new(&self.prefix, key, anchor, subtree);
         let done = self.io.run(move |io| async move {
@@ -334,8 +334,8 @@ impl Store for RedisStore {
         Ok(done)
     }
 
-    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, Failure> {
         let granted = self.verdict_and_grant(plan, renewal).await;
-        granted.map(|(_, grant)| grant).map_err(|undecided| undecided.failure.into())
+        granted.map(|(_, grant)| grant).map_err(|undecided| undecided.failure)
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{RedisStore, command::command, command::failure, node::Node, reset::escaped, servers::Servers};
 use crate::{
-    Failure, StoreError,
+    Failure,
     failure::ErrorCode,
     scan::{MAX_PAGE, Page, Scan, ScanError, Stored, Wanted},
 };
@@ -60,7 +60,7 @@ impl RedisStore {
         // A failed check triggers a refresh too, but there may be none.
         let page =
             self.io.run(move |io| async move { paging.read(&io.servers).await.inspect_err(|_| io.servers.refresh()) });
-        Ok(page.await.map_err(|error: StoreError| error)?)
+        Ok(page.await?)
     }
 }
 

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::SharedStore;
 use crate::{
-    StoreError, SystemClock, Verdict,
+    Failure, SystemClock, Verdict,
     metrics::{NEAR_FULL, NEAR_HITS},
     near_cache::{Inserted, Lookup, NearCache, NearCacheSettings},
 };
@@ -49,7 +49,7 @@ impl MeteredNearCache {
     }
 
     /// Caches the store's decisions.
-    fn insert(&self, plan: &Plan<'_>, lookup: Lookup, verdict: &Result<Verdict, StoreError>) {
+    fn insert(&self, plan: &Plan<'_>, lookup: Lookup, verdict: &Result<Verdict, Failure>) {
         let gives_back = plan.reservation.is_some_and(|reservation| !reservation.step.is_new());
         if gives_back || plan.levels().iter().any(|level| level.cost < 0) {
             // Even if the reply was lost, because returned units may let other checks pass.
@@ -70,7 +70,7 @@ impl SharedStore {
         &self,
         near: &MeteredNearCache,
         plan: &Plan<'_>,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<Verdict, Failure> {
         let lookup = near.cache.lookup();
         let cached = near.cached(plan, lookup);
         let hits = cached.iter().flatten().count();
