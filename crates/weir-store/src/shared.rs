@@ -208,33 +208,27 @@ impl SharedStore {
         Ok(verdict)
     }
 
-    /// Asks the shared store, or falls back; also returns the grant for the renewal, if it was served.
-    async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> (Result<Verdict, Failure>, Option<Grant>) {
+    /// Asks the shared store, or falls back. `renewal` is served in the same step.
+    async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> Result<Verdict, Failure> {
         let at = request::store_call_started();
         let decided = match renewal {
-            None => self.redis.verdict(plan).await.map(|verdict| (verdict, None)),
-            Some(renewal) => {
-                self.redis.verdict_and_grant(plan, renewal).await.map(|(verdict, grant)| (verdict, Some(grant)))
-            }
+            None => self.redis.verdict(plan).await,
+            Some(renewal) => self.redis.verdict_and_grant(plan, renewal).await,
         };
         request::store_call_ended(at, decided.is_err());
-        match decided {
-            Ok((verdict, grant)) => (Ok(verdict), grant),
-            Err(undecided) => {
-                self.count(&undecided.failure);
-                let is_overload = undecided.failure.is_overload();
-                (if is_overload { Err(undecided.failure) } else { self.fall_back(plan, undecided) }, None)
-            }
-        }
+        decided.or_else(|undecided| {
+            self.count(&undecided.failure);
+            if undecided.failure.is_overload() { Err(undecided.failure) } else { self.fall_back(plan, undecided) }
+        })
     }
 
     /// Decides a plan whose lease has too few units.
     async fn decide_short_lease(&self, plan: &Plan<'_>, pending: RenewingCheck) -> Result<Verdict, Failure> {
-        let (verdict, grant) = self.ask(plan, pending.renewal.as_ref()).await;
-        if let Ok(verdict @ Verdict { degraded: false, .. }) = &verdict {
-            pending.decided(verdict, grant);
+        let mut verdict = self.ask(plan, pending.renewal.as_ref()).await?;
+        if !verdict.degraded {
+            pending.decided(&mut verdict);
         }
-        verdict
+        Ok(verdict)
     }
 
     /// Deletes states, both here and in the shared store; see [`Store::reset`].
@@ -276,7 +270,7 @@ impl Remote for SharedStore {
             (Uncovered::NotLeased, Some(near)) if plan.renewal.is_none() => {
                 Box::pin(self.decide_with_near_cache(near, plan))
             }
-            (Uncovered::NotLeased, _) => Box::pin(async { self.ask(plan, None).await.0 }),
+            (Uncovered::NotLeased, _) => Box::pin(self.ask(plan, None)),
         }
     }
 }

@@ -63,6 +63,9 @@ fn field(level: &Level<'_>) -> Vec<u8> {
 
 /// Returns the grant in the answer to this renewal.
 pub(super) fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
-    let none = || Failure::Lost("the answer has no grant".into());
-    Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(none)? })
+    Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(no_grant)? })
+}
+
+pub(super) fn no_grant() -> Failure {
+    Failure::Lost("the answer has no grant".into())
 }

@@ -50,7 +50,7 @@ use self::{
     cross_slot::{Group, groups},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
-    holds::granted,
+    holds::{granted, no_grant},
     io::{IoThread, Tasks},
     outage_charger::OutageCharger,
     reply::{Answer, Decided},
@@ -208,8 +208,7 @@ impl RedisStore {
             return Box::pin(self.reserve(plan, &reservation)).await;
         }
         if let Some(renewal) = plan.renewal {
-            let (verdict, grant) = Box::pin(self.verdict_and_grant(plan, renewal)).await?;
-            return Ok(Verdict { grant: Some(Box::new(grant)), ..verdict });
+            return Box::pin(self.verdict_and_grant(plan, renewal)).await;
         }
         let deadline = self.io.deadline();
         match &self.groups(plan)[..] {
@@ -239,17 +238,14 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`Undecided`] when the plan was not decided, or the decision is unknown; the same holds for the renewal.
-    pub(crate) async fn verdict_and_grant(
-        &self,
-        plan: &Plan<'_>,
-        renewal: &Renewal,
-    ) -> Result<(Verdict, Grant), Undecided> {
+    pub(crate) async fn verdict_and_grant(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Verdict, Undecided> {
         let deadline = self.io.deadline();
         let all: Group = (0..plan.levels().len()).collect();
         let decided = self.ask(plan, &all, Mode::Renew(renewal), deadline).await;
         let granted = decided.and_then(|decided| Ok((granted(&decided, renewal)?, decided)));
         let (grant, decided) = granted.map_err(|failure| Undecided::all(plan, failure))?;
-        Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, grant))
+        let Decided { decisions, at, .. } = *decided;
+        Ok(Verdict { decisions, at, grant: Some(Box::new(grant)), ..Verdict::default() })
     }
 
     /// Charges units admitted during outages whenever the servers are healthy, until the handle is dropped.
@@ -335,7 +331,7 @@ impl Store for RedisStore {
     }
 
     async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, Failure> {
-        let granted = self.verdict_and_grant(plan, renewal).await;
-        granted.map(|(_, grant)| grant).map_err(|undecided| undecided.failure)
+        let verdict = self.verdict_and_grant(plan, renewal).await.map_err(|undecided| undecided.failure)?;
+        verdict.grant.map(|grant| *grant).ok_or_else(no_grant)
     }
 }

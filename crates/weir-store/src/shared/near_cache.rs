@@ -75,7 +75,7 @@ impl SharedStore {
         let cached = near.cached(plan, lookup);
         let hits = cached.iter().flatten().count();
         if hits == 0 {
-            let verdict = self.ask(plan, None).await.0;
+            let verdict = self.ask(plan, None).await;
             near.insert(plan, lookup, &verdict);
             return verdict;
         }
@@ -84,7 +84,7 @@ impl SharedStore {
             Verdict { at: self.local.now(), ..Verdict::default() }
         } else {
             let rest = plan.only(|index| cached[index].is_none());
-            let verdict = self.ask(&rest, None).await.0;
+            let verdict = self.ask(&rest, None).await;
             near.insert(&rest, lookup, &verdict);
             verdict?
         };
