@@ -23,10 +23,10 @@ use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreSettings, SystemClock, Verdict,
     lease::{Leases, RenewingCheck, Uncovered},
     metrics::{ERRORS, STORE},
+    near_cache::NearCache,
     outage_charges::OutageCharges,
     redis::{RedisStore, Refusal, Undecided, is_undone, settings::RedisSettings},
 };
-use near_cache::MeteredNearCache;
 use weir_core::{
     domain::{Charge, Decision, Key, Micros, OnStoreFailure, time::SECOND},
     hold::{Grant, Idempotency, Renewal, ReservationStep},
@@ -47,7 +47,7 @@ pub struct SharedStore {
     outage: Option<(Arc<OutageCharges>, AbortOnDropHandle<()>)>,
     redis: RedisStore,
     local: MemoryStore<SystemClock>,
-    near_cache: Option<MeteredNearCache>,
+    near_cache: Option<NearCache<SystemClock>>,
     leases: Leases,
     registry: Arc<Registry>,
     /// Requests that the shared store did not answer, by kind: each kind starts with its first.
@@ -67,7 +67,7 @@ impl SharedStore {
     ) -> Self {
         let StoreSettings { near_cache, redis: RedisSettings { charge_after_outage, .. }, .. } = settings;
         let near_cache =
-            near_cache.enabled.then(|| MeteredNearCache::new(near_cache, SystemClock::of(&*redis.platform), &registry));
+            near_cache.enabled.then(|| NearCache::new(near_cache, SystemClock::of(&*redis.platform), &registry));
         let outage = charge_after_outage.enabled.then(|| {
             let charges = Arc::new(OutageCharges::new(
                 charge_after_outage,
