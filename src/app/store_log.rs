@@ -10,6 +10,7 @@ use weir_store::{
     AnyStore, SharedStore,
     outage_charges::{ChargeOutcome, OutageCharges},
 };
+use weir_telemetry::LogLimit;
 
 use crate::limiter::Limiter;
 
@@ -28,7 +29,8 @@ type Counts = [u64; OnStoreFailure::ALL.len()];
 
 /// Polls the stores until it is dropped.
 pub(super) async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str, max_keys: usize) {
-    let (mut outages, mut full, mut before) = (Outages::default(), Full::default(), Charges::default());
+    let (mut outages, mut before) = (Outages::default(), Charges::default());
+    let (full_lines, mut logged) = (LogLimit::every(REPEAT_EVERY), 0);
     let mut polls = interval(POLL_INTERVAL);
     polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -42,7 +44,7 @@ pub(super) async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str
                 before = charges;
             }
         }
-        if let Some(checks) = full.poll(now, store.memory().stats().capacity_misses) {
+        if let Some(checks) = unlogged(store.memory().stats().capacity_misses, &mut logged, &full_lines, now) {
             warn!(checks, when_full, max_keys, "memory store full: {}", effect_of_full(when_full));
         }
     }
@@ -197,23 +199,9 @@ fn difference(before: &Counts, counts: &Counts) -> Counts {
     std::array::from_fn(|rule| counts[rule] - before[rule])
 }
 
-/// Counts the checks that met a full memory store.
-#[derive(Default)]
-struct Full {
-    logged: usize,
-    last_line: Option<Instant>,
-}
-
-impl Full {
-    /// Returns the number of checks since the last line, if a line is due.
-    fn poll(&mut self, now: Instant, checks: usize) -> Option<usize> {
-        let is_due = self.last_line.is_none_or(|last| now - last >= REPEAT_EVERY);
-        if checks == self.logged || !is_due {
-            return None;
-        }
-        self.last_line = Some(now);
-        Some(checks - std::mem::replace(&mut self.logged, checks))
-    }
+/// Returns the number of checks since the last line, if there are any and a line is due.
+fn unlogged(checks: usize, logged: &mut usize, lines: &LogLimit, now: Instant) -> Option<usize> {
+    (checks != *logged && lines.allows(now.into_std())).then(|| checks - std::mem::replace(logged, checks))
 }
 
 #[cfg(test)]
@@ -264,8 +252,8 @@ mod tests {
 
     #[test]
     fn full_memory_is_logged_at_most_once_a_minute() {
-        let (mut full, start) = (Full::default(), Instant::now());
-        let mut poll = |second, checks| full.poll(start + Duration::from_secs(second), checks);
+        let (lines, mut logged, start) = (LogLimit::every(REPEAT_EVERY), 0, Instant::now());
+        let mut poll = |second, checks| unlogged(checks, &mut logged, &lines, start + Duration::from_secs(second));
         assert_eq!(
             [poll(0, 0), poll(1, 3), poll(2, 9), poll(60, 20), poll(61, 20), poll(62, 20)],
             [None, Some(3), None, None, Some(17), None]

@@ -3,11 +3,12 @@
 use std::{collections::HashSet, path::Path, time::SystemTime};
 
 use time::{Date, OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
-use weir_policy::limits::{is_name, scalar};
+use weir_policy::limits::is_name;
 use weir_server::tls::NamePattern;
 use weir_settings::{
     Problems,
     document::{self, Entry, Node, Value},
+    fields::{read_entries, scalar},
     file,
     problem::Mark,
     suggest,
@@ -46,6 +47,7 @@ pub fn parse(text: &str) -> Result<Credentials, Problems> {
 fn hidden(mut problems: Problems) -> Problems {
     for problem in &mut problems.0 {
         if problem.message.contains(PREFIX) {
+            problem.field.clear();
             problem.message = "this is a token; the file takes only the sha256 of tokens".to_owned();
         }
     }
@@ -77,17 +79,6 @@ impl Reader {
         self.problems.add(mark, "", message);
     }
 
-    fn map<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> &'n [Entry] {
-        let Value::Map(entries) = &node.value else {
-            self.problem(node.mark, format!("{what} must be a map, not {}", node.kind()));
-            return &[];
-        };
-        for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
-            self.problem(entry.mark, suggest::unknown("key", &entry.key, known));
-        }
-        entries
-    }
-
     fn list<'n>(&mut self, node: &'n Node, what: &str) -> &'n [Node] {
         match &node.value {
             Value::List(items) => items,
@@ -99,7 +90,7 @@ impl Reader {
     }
 
     fn file(&mut self, document: &Node) {
-        let entries = self.map(document, "the file", FILE_KEYS);
+        let entries = read_entries(document, "the file", FILE_KEYS, &[], &mut self.problems).unwrap_or_default();
         let mut known = entries.iter().filter(|entry| FILE_KEYS.contains(&entry.key.as_str()));
         let Some(entry) = known.next() else { return self.problem(document.mark, "`clients` is missing") };
         if let Some(other) = known.next() {
@@ -124,7 +115,8 @@ impl Reader {
             return;
         }
         let (mut roles, mut tokens, mut certificates) = (None, Vec::new(), Vec::new());
-        for entry in self.map(&client.value, "a client", CLIENT_KEYS) {
+        let entries = read_entries(&client.value, "a client", CLIENT_KEYS, &[], &mut self.problems);
+        for entry in entries.unwrap_or_default() {
             match entry.key.as_str() {
                 "roles" => roles = Some(self.roles(&entry.value)),
                 "tokens" => {
@@ -161,7 +153,7 @@ impl Reader {
     }
 
     fn token(&mut self, node: &Node) -> Option<(TokenHash, Option<SystemTime>)> {
-        let entries = self.map(node, "a token", TOKEN_KEYS);
+        let entries = read_entries(node, "a token", TOKEN_KEYS, &[], &mut self.problems)?;
         let mut end = None;
         if let Some(expires) = entries.iter().find(|entry| entry.key == "expires") {
             end = scalar(&expires.value).and_then(moment);
@@ -171,9 +163,7 @@ impl Reader {
             }
         }
         let Some(entry) = entries.iter().find(|entry| entry.key == "sha256") else {
-            if matches!(node.value, Value::Map(_)) {
-                self.problem(node.mark, "a token must have its sha256, as `weir token` prints it");
-            }
+            self.problem(node.mark, "a token must have its sha256, as `weir token` prints it");
             return None;
         };
         let text = scalar(&entry.value).unwrap_or_default();
@@ -274,7 +264,10 @@ mod tests {
             ("clients: { a: { roles: check } }", "roles must be a list, not a single value"),
             ("clients: { a: { roles: [chek] } }", "unknown role `chek`; did you mean `check`?"),
             ("clients: { a: { role: [check] } }", "unknown key `role`; did you mean `roles`?"),
-            ("clients: { a: { roles: [check], tokens: [abc] } }", "a token must be a map, not a single value"),
+            (
+                "clients: { a: { roles: [check], tokens: [abc] } }",
+                "a token must be a map with sha256, expires; this is a single value",
+            ),
             (
                 "clients: { a: { roles: [check], tokens: [{}] } }",
                 "a token must have its sha256, as `weir token` prints it",
@@ -310,8 +303,8 @@ mod tests {
             "clients: { a: { roles: [check], certificates: ['weir_geheim *'] } }",
             "clients: { a: { roles: [check], tokens: [{ sha256: ba7816bf_geheim }] } }",
         ] {
-            let error = errors(text);
-            assert!(!error.contains("geheim"), "{error}");
+            let problems = parse(text).unwrap_err();
+            assert!(!format!("{problems:?}").contains("geheim"), "{problems:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use scopeguard::ScopeGuard;
 use weir_core::{domain::OnStoreFailure, hold::Idempotency, plan::Plan};
-use weir_store::{Decide, Remote, Store, StoreError, Verdict};
+use weir_store::{Decide, Remote, Store, Verdict};
 
 use super::{CheckError, Invalid, policy_handle::PolicyHandle};
 
@@ -48,8 +48,7 @@ pub(super) async fn verdict(store: &dyn Remote, plan: &Plan<'_>, handle: &Policy
     let verdict = store.verdict(plan).await;
     ScopeGuard::into_inner(abandoned);
     verdict.map_err(|error| {
-        let is_down = matches!(error, StoreError::Unavailable(_));
-        if is_down && plan.on_store_failure == OnStoreFailure::Error && !plan.dry_run {
+        if !error.is_overload() && plan.on_store_failure == OnStoreFailure::Error && !plan.dry_run {
             handle.counters.degraded(plan.domain, OnStoreFailure::Error);
         }
         error.into()

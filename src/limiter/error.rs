@@ -6,7 +6,7 @@ use weir_core::{
     domain::{KeyError, RequestError},
 };
 use weir_policy::{RequestLimitsError, lint};
-use weir_store::StoreError;
+use weir_store::Failure;
 
 /// An error in a request.
 #[derive(Debug, Error)]
@@ -64,8 +64,8 @@ pub enum CheckError {
     #[error("the store did not settle the reservation")]
     NotSettled,
     /// The store failed.
-    #[error("the store failed")]
-    Store(#[from] StoreError),
+    #[error("{}", if .0.is_overload() { "too many requests wait for the store" } else { "the store does not answer" })]
+    Store(#[from] Failure),
 }
 
 impl CheckError {

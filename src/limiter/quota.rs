@@ -19,7 +19,7 @@ use weir_core::{
     quota::{MAX_RATE, UNITS_PER_REQUEST},
 };
 use weir_policy::{Domain, Overrides};
-use weir_store::{Store, StoreError};
+use weir_store::{Failure, Store};
 
 use super::{
     Descriptor, DescriptorsRequest, Limiter, PolicyHandle,
@@ -127,8 +127,8 @@ impl<S: Store> Limiter<S> {
     /// Serves a renewal of a part of a level.
     ///
     /// # Errors
-    /// [`StoreError`] if the store fails.
-    pub async fn renew(&self, level: &QuotaLevel, part: HeldPart, renewal: &Renewal) -> Result<Grant, StoreError> {
+    /// [`Failure`] if the store fails.
+    pub async fn renew(&self, level: &QuotaLevel, part: HeldPart, renewal: &Renewal) -> Result<Grant, Failure> {
         self.store.renew(&level.plan(part), renewal).await
     }
 }

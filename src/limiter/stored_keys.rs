@@ -11,7 +11,7 @@ use weir_core::{
 };
 use weir_policy::{Domain, Policy, overrides::Applied, tree::DEFAULT_ANCHOR};
 use weir_store::{
-    AnyStore, Failure, StoreError,
+    AnyStore, Failure,
     scan::{Page, Scan, ScanError, Stored, Wanted},
 };
 
@@ -99,7 +99,7 @@ impl Limiter<AnyStore> {
     }
 
     /// Returns the usage of the states of one key, without expired ones.
-    async fn usage(&self, handle: &PolicyHandle, states: &[(Key, Stored)]) -> Result<Vec<StoredKey>, StoreError> {
+    async fn usage(&self, handle: &PolicyHandle, states: &[(Key, Stored)]) -> Result<Vec<StoredKey>, Failure> {
         let Some((key, _)) = states.first() else { return Ok(Vec::new()) };
         // The memory store never waits. Yielding lets the checks of this thread run between the keys of a page.
         yield_now().await;
@@ -120,7 +120,7 @@ impl Limiter<AnyStore> {
             _ if plan.levels().is_empty() => Vec::new(),
             Ok(verdict) => verdict.decisions.to_vec(),
             // One unreadable state must not prevent the others from being listed.
-            Err(StoreError::Unavailable(Failure::Corrupt(_))) => Vec::new(),
+            Err(Failure::Corrupt(_)) => Vec::new(),
             Err(error) => return Err(error),
         };
         let is_shadow = plan.is_shadow;

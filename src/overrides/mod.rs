@@ -26,7 +26,7 @@ use weir_policy::{
     overrides::{Change, Effect, Override, OverrideError, effects},
 };
 use weir_store::{
-    AnyStore, StoreError,
+    AnyStore, Failure,
     documents::{Change as DocumentChange, ChangeError, ChangeId, Changed, Documents},
     platform::{OsPlatform, Platform},
 };
@@ -118,7 +118,7 @@ pub enum SetError {
     Store(#[from] ChangeError),
     /// The overrides cannot be read.
     #[error(transparent)]
-    Read(#[from] StoreError),
+    Read(#[from] Failure),
 }
 
 impl OverrideService {
@@ -148,7 +148,7 @@ impl OverrideService {
         }
     }
 
-    async fn read(&self) -> Result<(), StoreError> {
+    async fn read(&self) -> Result<(), Failure> {
         let _reading = self.reading.lock().await;
         let since = self.cache.lock().since;
         let changes = self.documents.changes(since).await;
@@ -258,8 +258,8 @@ impl OverrideService {
     /// those that this replica cannot apply.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot be read.
-    pub async fn list(&self, domain: Option<&str>, prefix: &[String]) -> Result<Vec<StoredOverride>, StoreError> {
+    /// [`Failure`] if the store cannot be read.
+    pub async fn list(&self, domain: Option<&str>, prefix: &[String]) -> Result<Vec<StoredOverride>, Failure> {
         self.read().await?;
         let is_wanted = |one: &StoredOverride| {
             let (its_domain, pattern) = one.keys();
@@ -275,8 +275,8 @@ impl OverrideService {
     /// Returns changes before a position in the log, or the last ones; the newest first.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot be read.
-    pub async fn audit(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<AuditEvent>, StoreError> {
+    /// [`Failure`] if the store cannot be read.
+    pub async fn audit(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<AuditEvent>, Failure> {
         let event = |Changed { id, name, before, after, actor, .. }| {
             let [before, after] =
                 [before, after].map(|text| text.map(|text| StoredOverride::parse(&name, &text, &self.bounds)));

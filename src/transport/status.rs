@@ -7,7 +7,6 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::debug;
 use weir_server::{CloseReason, Overload};
-use weir_store::StoreError;
 use weir_telemetry::{Causes, request};
 
 use crate::{
@@ -64,11 +63,10 @@ impl From<CheckError> for Rejected {
                     error = %Causes(&cause),
                     "the store failed"
                 );
-                match cause {
-                    StoreError::Unavailable(_) => Self::new(Code::Unavailable, "the store does not answer"),
-                    StoreError::Overloaded(_) => {
-                        Self::exhausted("too many requests wait for the store", RETRY_WHEN_OVERLOADED)
-                    }
+                if cause.is_overload() {
+                    Self::exhausted(&message, RETRY_WHEN_OVERLOADED)
+                } else {
+                    Self::new(Code::Unavailable, message)
                 }
             }
         }

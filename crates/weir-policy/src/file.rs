@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     lease::{self, Lease},
-    limits::{read_anchor, read_choice, read_entries, read_flag, read_limits, read_scalar},
+    limits::{read_anchor, read_choice, read_flag, read_limits},
     tree::{Domain, NodeId},
 };
 use weir_core::{
@@ -18,6 +18,7 @@ use weir_core::{
 };
 use weir_settings::{
     document::{Node, Value},
+    fields::{read_entries, read_scalar},
     problem::{Mark, Problems},
 };
 

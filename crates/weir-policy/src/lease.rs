@@ -1,6 +1,5 @@
 //! The key `lease` of a policy file or of a limit: whether units are leased, and for how long.
 
-use super::limits::read_scalar;
 use weir_core::{
     domain::{
         Micros,
@@ -10,6 +9,7 @@ use weir_core::{
 };
 use weir_settings::{
     document::{Node, Value},
+    fields::read_scalar,
     problem::Problems,
     suggest,
 };

@@ -5,10 +5,10 @@
 //! translated to one as that service does; if the translation would lose `min_interval`, an
 //! additional `gcra` enforces the interval.
 
-use super::limits::scalar;
 use weir_core::algorithm::{self, Bounds, ParamError, Params};
 use weir_settings::{
     document::Entry,
+    fields::scalar,
     problem::{Mark, Problems},
 };
 

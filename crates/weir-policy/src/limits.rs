@@ -12,6 +12,7 @@ use weir_core::{
 };
 use weir_settings::{
     document::{Entry, Node, Value},
+    fields::{read_scalar, scalar},
     problem::{Mark, Problems},
     suggest,
 };
@@ -275,35 +276,6 @@ pub(crate) fn read_anchor(entry: &Entry, problems: &mut Problems) -> Option<u8> 
     read_scalar(&entry.value, "anchor", &must, problems, parse)
 }
 
-/// Returns the entries of a map. Keys that are neither known nor ignored are problems.
-pub(crate) fn read_entries<'a>(
-    node: &'a Node,
-    what: &str,
-    known: &[&str],
-    ignored: &[&str],
-    problems: &mut Problems,
-) -> Option<&'a [Entry]> {
-    let Value::Map(entries) = &node.value else {
-        problems.add(node.mark, "", format!("{what} must be a map with {}; this is {}", known.join(", "), node.kind()));
-        return None;
-    };
-    for entry in entries {
-        let key = entry.key.as_str();
-        if !known.contains(&key) && !ignored.contains(&key) {
-            problems.add(entry.mark, key, suggest::unknown("key", key, known));
-        }
-    }
-    Some(entries)
-}
-
-/// Returns the text of a scalar.
-pub fn scalar(node: &Node) -> Option<&str> {
-    match &node.value {
-        Value::Scalar(text) => Some(text),
-        _ => None,
-    }
-}
-
 /// Returns the keys and texts of the entries that are scalars.
 pub(crate) fn scalars(entries: &[Entry]) -> Vec<(&str, &str)> {
     entries.iter().filter_map(|entry| Some((entry.key.as_str(), scalar(&entry.value)?))).collect()
@@ -330,21 +302,6 @@ fn read_name(entry: &Entry, field: &str, problems: &mut Problems) -> Option<Stri
 pub(crate) fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bool {
     let must = format!("{field} must be true or false");
     read_scalar(node, field, &must, problems, |text| text.parse().ok()).unwrap_or_default()
-}
-
-/// Reads a single value. One that `parse` does not accept is a problem, whose message begins with `must`.
-pub(crate) fn read_scalar<T>(
-    node: &Node,
-    field: &str,
-    must: &str,
-    problems: &mut Problems,
-    parse: impl FnOnce(&str) -> Option<T>,
-) -> Option<T> {
-    let value = scalar(node).and_then(parse);
-    if value.is_none() {
-        problems.add(node.mark, field, format!("{must}, not {}", node.shown()));
-    }
-    value
 }
 
 /// Returns the names of all algorithms.

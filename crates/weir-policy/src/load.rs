@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Domain, Policy, descriptors, file, limits::scalar, lint};
+use super::{Domain, Policy, descriptors, file, lint};
 use weir_core::{
     algorithm::Bounds,
     domain::{Charge, OnStoreFailure},
@@ -15,6 +15,7 @@ use weir_core::{
 use weir_settings::{
     Problems,
     document::{self, Node, Value},
+    fields::scalar,
     file as settings_file,
 };
 

@@ -1,9 +1,8 @@
 //! The limit format of `@o1s/rate-limiter`: maps without an algorithm's name. Each is a `sliding_buckets` with other
 //! key names, and plain numbers are seconds, as in that package.
 
-use super::limits::scalar;
 use weir_core::algorithm::{self, Bounds, Params};
-use weir_settings::{document::Entry, problem::Problems};
+use weir_settings::{document::Entry, fields::scalar, problem::Problems};
 
 /// The algorithm of such a limit.
 const ALGORITHM: &str = "sliding_buckets";

@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
 pub mod document;
+pub mod fields;
 pub mod file;
 pub mod problem;
 mod secret;

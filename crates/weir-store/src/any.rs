@@ -3,8 +3,8 @@
 use std::{io, path::Path, sync::Arc};
 
 use super::{
-    Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict,
-    redis::RedisStore, shared::SharedStore,
+    Decide, Failure, MemoryStore, ResetDone, Store, StoreSettings, StoreUrl, SystemClock, Verdict, redis::RedisStore,
+    shared::SharedStore,
 };
 use weir_core::{
     domain::{Clock, Key},
@@ -41,7 +41,7 @@ impl AnyStore {
         match &settings.url {
             StoreUrl::Memory => Ok(Self::Memory(memory)),
             StoreUrl::Redis(url) => {
-                let metrics = Arc::<StoreMetrics>::default();
+                let metrics = Arc::new(StoreMetrics::new(registry));
                 registry.add(Arc::clone(&metrics) as Arc<dyn Render>);
                 let redis = RedisStore::start(url, &settings.redis, None, metrics)?;
                 let shared = SharedStore::new(redis, memory, settings, Arc::clone(registry));
@@ -72,19 +72,19 @@ impl AnyStore {
     /// Decides a plan by the stored states alone, without fallback and without spending leases.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub async fn stored_verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+    /// [`Failure`].
+    pub async fn stored_verdict(&self, plan: &Plan<'_>) -> Result<Verdict, Failure> {
         match self {
             Self::Memory(memory) => Ok(memory.verdict(plan)),
-            Self::Shared(shared) => shared.redis().verdict(plan).await.map_err(|undecided| undecided.failure.into()),
+            Self::Shared(shared) => shared.redis().verdict(plan).await.map_err(|undecided| undecided.failure),
         }
     }
 
     /// Returns the holds on each level of a plan.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Hold>>, StoreError> {
+    /// [`Failure`].
+    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Hold>>, Failure> {
         match self {
             Self::Memory(memory) => Ok(memory.holds(plan)),
             Self::Shared(shared) => shared.redis().holds(plan).await,
@@ -141,14 +141,14 @@ impl Store for AnyStore {
         self.shared().is_none_or(|shared| shared.redis().decides_in_one_step(plan))
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, Failure> {
         match self {
             Self::Memory(memory) => memory.reset(key, anchor, subtree).await,
             Self::Shared(shared) => shared.reset(key, anchor, subtree).await,
         }
     }
 
-    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, Failure> {
         match self {
             Self::Memory(memory) => memory.renew(plan, renewal).await,
             Self::Shared(shared) => shared.renew(plan, renewal).await,

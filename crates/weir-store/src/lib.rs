@@ -20,7 +20,6 @@ mod shared;
 pub mod url;
 
 use futures_util::future::BoxFuture;
-use thiserror::Error;
 
 use weir_core::{
     domain::{Key, Micros, OnStoreFailure},
@@ -51,15 +50,14 @@ pub trait Store: Send + Sync + 'static {
     /// domain.
     ///
     /// # Errors
-    /// [`StoreError`] when it is unknown whether the store carried it out.
-    fn reset(&self, key: &Key, anchor: u8, subtree: bool)
-    -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
+    /// [`Failure`] when it is unknown whether the store carried it out.
+    fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> impl Future<Output = Result<ResetDone, Failure>> + Send;
 
     /// Serves a renewal of a hold for a plan without cost ([`weir_core::hold`]).
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not serve it or its reply was lost. The next renewal makes up for it.
-    fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> impl Future<Output = Result<Grant, StoreError>> + Send;
+    /// [`Failure`] when the store did not serve it or its reply was lost. The next renewal makes up for it.
+    fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> impl Future<Output = Result<Grant, Failure>> + Send;
 }
 
 /// The result of [`Store::decide`].
@@ -76,8 +74,8 @@ pub trait Remote: Send + Sync {
     /// Decides a plan, in one round trip where that suffices.
     ///
     /// # Errors
-    /// [`StoreError`] when the store has no answer. A refusal is a verdict.
-    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>>;
+    /// [`Failure`] when the store has no answer. A refusal is a verdict.
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, Failure>>;
 }
 
 /// A store's decision on a plan.
@@ -136,21 +134,4 @@ pub struct ResetDone {
     /// The key is above the anchor, so every server was scanned for keys below it. That is not atomic: keys written
     /// during the scan may remain.
     pub scanned: bool,
-}
-
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
-        if failure.is_overload() { Self::Overloaded(failure) } else { Self::Unavailable(failure) }
-    }
-}
-
-/// Why a store could not answer.
-#[derive(Debug, Error)]
-pub enum StoreError {
-    /// The shared store is unreachable, or its reply was lost.
-    #[error("the store does not answer")]
-    Unavailable(#[source] Failure),
-    /// The queue for the shared store is full or too slow for the request's deadline. That is overload, not an outage.
-    #[error("too many requests wait for the store")]
-    Overloaded(#[source] Failure),
 }

@@ -1,15 +1,13 @@
 //! Metrics of a shared store.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
+use metrics::Counter;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use weir_telemetry::{
-    Histogram, Metric, Render,
+    Histogram, Metric, Registry, Render,
     histogram::{DURATIONS, SIZES},
     text::{escaped, heading},
 };
@@ -25,12 +23,17 @@ pub(crate) const NEAR_HITS: Metric = (
 pub(crate) const NEAR_FULL: Metric =
     ("weir_near_cache_full_total", "Refusals of the shared store for which the near cache had no room.");
 
+const UNDO_FAILURES: Metric =
+    ("weir_store_undo_failures_total", "Charges of refused checks that could not be taken back on a Cluster.");
+const REPLICATION_TIMEOUTS: Metric = (
+    "weir_store_replication_timeouts_total",
+    "Checks answered before store.redis.wait_replicas replicas had acknowledged their charges.",
+);
+
 const SERVER_UP: &str = "weir_store_server_up";
 const CONNECTIONS: &str = "weir_store_connections";
 const IDLE: &str = "weir_store_connections_idle";
 const WAITING: &str = "weir_store_waiting_checks";
-const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
-const REPLICATION_TIMEOUTS: &str = "weir_store_replication_timeouts_total";
 
 /// The label value of the shared store.
 pub(crate) const STORE: &str = "redis";
@@ -45,9 +48,9 @@ pub struct StoreMetrics {
     /// Checks in each script call.
     pub(crate) batches: Histogram,
     /// Charges of refused checks that could not be undone.
-    pub(crate) undo_failures: AtomicU64,
+    pub(crate) undo_failures: Counter,
     /// Checks answered before enough replicas had acknowledged their charges.
-    pub(crate) replication_timeouts: AtomicU64,
+    pub(crate) replication_timeouts: Counter,
     servers: Mutex<Vec<ServerStatus>>,
 }
 
@@ -77,18 +80,24 @@ pub struct Outage {
 
 impl Default for StoreMetrics {
     fn default() -> Self {
-        Self {
-            decide: Histogram::new(DURATIONS),
-            reset: Histogram::new(DURATIONS),
-            batches: Histogram::new(SIZES),
-            undo_failures: AtomicU64::new(0),
-            replication_timeouts: AtomicU64::new(0),
-            servers: Mutex::default(),
-        }
+        Self::new(&Registry::default())
     }
 }
 
 impl StoreMetrics {
+    /// Makes the metrics, with the counters in this registry.
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let counter = |metric| registry.counter(metric, &[("store", STORE)]);
+        Self {
+            decide: Histogram::new(DURATIONS),
+            reset: Histogram::new(DURATIONS),
+            batches: Histogram::new(SIZES),
+            undo_failures: counter(UNDO_FAILURES),
+            replication_timeouts: counter(REPLICATION_TIMEOUTS),
+            servers: Mutex::default(),
+        }
+    }
+
     /// Returns the histogram of the round trips that decided checks.
     pub fn round_trips(&self) -> &Histogram {
         &self.decide
@@ -128,22 +137,6 @@ impl Render for StoreMetrics {
         }
         heading(out, BATCH_SIZE, "histogram", "Checks that shared one call of the script.");
         self.batches.render(BATCH_SIZE, &format!("store=\"{STORE}\""), out);
-        for (name, help, count) in [
-            (
-                UNDO_FAILURES,
-                "Charges of refused checks that could not be taken back on a Cluster.",
-                &self.undo_failures,
-            ),
-            (
-                REPLICATION_TIMEOUTS,
-                "Checks answered before store.redis.wait_replicas replicas had acknowledged their charges.",
-                &self.replication_timeouts,
-            ),
-        ] {
-            let count = count.load(Ordering::Relaxed);
-            heading(out, name, "counter", help);
-            out.push_str(&format!("{name}{{store=\"{STORE}\"}} {count}\n"));
-        }
         self.render_servers(out);
     }
 }

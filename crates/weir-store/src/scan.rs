@@ -7,7 +7,7 @@
 use thiserror::Error;
 use weir_core::domain::Micros;
 
-use crate::StoreError;
+use crate::Failure;
 
 /// Largest page size.
 pub const MAX_PAGE: usize = 1_000;
@@ -123,5 +123,5 @@ pub enum ScanError {
     Cursor,
     /// The store has no answer.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] Failure),
 }

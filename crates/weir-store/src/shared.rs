@@ -20,13 +20,13 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::{
-    Failure, MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, SystemClock, Verdict,
+    Failure, MemoryStore, Remote, ResetDone, Store, StoreSettings, SystemClock, Verdict,
     lease::{Leases, RenewingCheck, Uncovered},
     metrics::{ERRORS, STORE},
+    near_cache::NearCache,
     outage_charges::OutageCharges,
     redis::{RedisStore, Refusal, Undecided, is_undone, settings::RedisSettings},
 };
-use near_cache::MeteredNearCache;
 use weir_core::{
     domain::{Charge, Decision, Key, Micros, OnStoreFailure, time::SECOND},
     hold::{Grant, Idempotency, Renewal, ReservationStep},
@@ -47,7 +47,7 @@ pub struct SharedStore {
     outage: Option<(Arc<OutageCharges>, AbortOnDropHandle<()>)>,
     redis: RedisStore,
     local: MemoryStore<SystemClock>,
-    near_cache: Option<MeteredNearCache>,
+    near_cache: Option<NearCache<SystemClock>>,
     leases: Leases,
     registry: Arc<Registry>,
     /// Requests that the shared store did not answer, by kind: each kind starts with its first.
@@ -67,7 +67,7 @@ impl SharedStore {
     ) -> Self {
         let StoreSettings { near_cache, redis: RedisSettings { charge_after_outage, .. }, .. } = settings;
         let near_cache =
-            near_cache.enabled.then(|| MeteredNearCache::new(near_cache, SystemClock::of(&*redis.platform), &registry));
+            near_cache.enabled.then(|| NearCache::new(near_cache, SystemClock::of(&*redis.platform), &registry));
         let outage = charge_after_outage.enabled.then(|| {
             let charges = Arc::new(OutageCharges::new(
                 charge_after_outage,
@@ -133,28 +133,22 @@ impl SharedStore {
     }
 
     /// Counts a failure, and logs it unless it is overload or the circuit breaker is open.
-    fn counted(&self, error: StoreError) -> Result<Failure, StoreError> {
-        let (StoreError::Unavailable(failure) | StoreError::Overloaded(failure)) = &error;
+    fn count(&self, failure: &Failure) {
         let counter = |kind: &&'static str| self.registry.counter(ERRORS, &[("store", STORE), ("kind", kind)]);
         self.errors.lock().entry(failure.kind()).or_insert_with_key(counter).increment(1);
-        let StoreError::Unavailable(failure) = error else { return Err(error) };
         // The circuit breaker logged when it opened.
-        if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {
+        let is_logged = !failure.is_overload() && !matches!(failure, Failure::BreakerOpen(_));
+        if is_logged && self.warnings.allows(Instant::now()) {
             warn!(
                 request_id = request::request_id(),
                 trace_id = request::trace_id(),
-                error = %Causes(&failure),
+                error = %Causes(failure),
                 "the shared store did not answer a request; such warnings come once a second at most"
             );
         }
-        Ok(failure)
     }
 
-    fn fall_back(
-        &self,
-        plan: &Plan<'_>,
-        Undecided { failure, fates, refusal }: Undecided,
-    ) -> Result<Verdict, StoreError> {
+    fn fall_back(&self, plan: &Plan<'_>, Undecided { failure, fates, refusal }: Undecided) -> Result<Verdict, Failure> {
         if let Some(refusal) = refusal
             && matches!(plan.on_store_failure, OnStoreFailure::Local | OnStoreFailure::Allow)
         {
@@ -175,7 +169,7 @@ impl SharedStore {
                 return self.fall_back(&check, Undecided { failure, fates, refusal: None });
             }
             // Settling is idempotent, so the client can retry.
-            Some(_) => return Err(StoreError::Unavailable(failure)),
+            Some(_) => return Err(failure),
         }
         self.degraded[plan.on_store_failure as usize].fetch_add(1, Ordering::Relaxed);
         let degraded = |decisions| Verdict { decisions, degraded: true, at: self.local.now(), ..Verdict::default() };
@@ -183,7 +177,7 @@ impl SharedStore {
             OnStoreFailure::Local => Verdict { degraded: true, ..self.local.verdict(plan) },
             OnStoreFailure::Allow => degraded(plan.levels().iter().map(unseen).collect()),
             OnStoreFailure::Deny => return Ok(degraded(plan.levels().iter().map(refused).collect())),
-            OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
+            OnStoreFailure::Error => return Err(failure),
         };
         if let Some(charges) = self.outage_charges()
             && verdict.idempotency == Idempotency::First
@@ -196,7 +190,7 @@ impl SharedStore {
     /// Completes a refusal by some levels. The other levels charge nothing, as if they had been undone. Levels that a
     /// refusal elsewhere does not undo are decided by the fallback, but not for a request with an id: its record would
     /// take their decision for the decision of all levels.
-    fn complete(&self, plan: &Plan<'_>, refusal: Refusal, undecided: Undecided) -> Result<Verdict, StoreError> {
+    fn complete(&self, plan: &Plan<'_>, refusal: Refusal, undecided: Undecided) -> Result<Verdict, Failure> {
         let Refusal { mut verdict, undecided: levels } = refusal;
         verdict.degraded = true;
         levels.iter().for_each(|index| verdict.decisions[*index] = unseen(&plan.levels()[*index]));
@@ -214,39 +208,34 @@ impl SharedStore {
         Ok(verdict)
     }
 
-    /// Asks the shared store, or falls back; also returns the grant for the renewal, if it was served.
-    async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> (Result<Verdict, StoreError>, Option<Grant>) {
+    /// Asks the shared store, or falls back. `renewal` is served in the same step.
+    async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> Result<Verdict, Failure> {
         let at = request::store_call_started();
         let decided = match renewal {
-            None => self.redis.verdict(plan).await.map(|verdict| (verdict, None)),
-            Some(renewal) => {
-                self.redis.verdict_and_grant(plan, renewal).await.map(|(verdict, grant)| (verdict, Some(grant)))
-            }
+            None => self.redis.verdict(plan).await,
+            Some(renewal) => self.redis.verdict_and_grant(plan, renewal).await,
         };
         request::store_call_ended(at, decided.is_err());
-        match decided {
-            Ok((verdict, grant)) => (Ok(verdict), grant),
-            Err(Undecided { failure, fates, refusal }) => {
-                let counted = self.counted(failure.into());
-                (counted.and_then(|failure| self.fall_back(plan, Undecided { failure, fates, refusal })), None)
-            }
-        }
+        decided.or_else(|undecided| {
+            self.count(&undecided.failure);
+            if undecided.failure.is_overload() { Err(undecided.failure) } else { self.fall_back(plan, undecided) }
+        })
     }
 
     /// Decides a plan whose lease has too few units.
-    async fn decide_short_lease(&self, plan: &Plan<'_>, pending: RenewingCheck) -> Result<Verdict, StoreError> {
-        let (verdict, grant) = self.ask(plan, pending.renewal.as_ref()).await;
-        if let Ok(verdict @ Verdict { degraded: false, .. }) = &verdict {
-            pending.decided(verdict, grant);
+    async fn decide_short_lease(&self, plan: &Plan<'_>, pending: RenewingCheck) -> Result<Verdict, Failure> {
+        let mut verdict = self.ask(plan, pending.renewal.as_ref()).await?;
+        if !verdict.degraded {
+            pending.decided(&mut verdict);
         }
-        verdict
+        Ok(verdict)
     }
 
     /// Deletes states, both here and in the shared store; see [`Store::reset`].
     ///
     /// # Errors
-    /// [`StoreError`] when it is unknown whether the shared store carried it out.
-    pub async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+    /// [`Failure`] when it is unknown whether the shared store carried it out.
+    pub async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, Failure> {
         // Otherwise counts of an earlier outage would return in the next one.
         self.local.reset_now(key, anchor, subtree);
         if let Some(charges) = self.outage_charges() {
@@ -258,10 +247,7 @@ impl SharedStore {
         if let Some(near) = &self.near_cache {
             near.forget_all();
         }
-        match done {
-            Ok(done) => Ok(done),
-            Err(error) => Err(StoreError::Unavailable(self.counted(error)?)),
-        }
+        done.inspect_err(|failure| self.count(failure))
     }
 }
 
@@ -269,17 +255,14 @@ impl SharedStore {
     /// Serves a renewal of a hold; see [`Store::renew`]. It has no fallback.
     ///
     /// # Errors
-    /// [`StoreError`] when the shared store did not serve it.
-    pub async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
-        match self.redis.renew(plan, renewal).await {
-            Ok(grant) => Ok(grant),
-            Err(error) => Err(StoreError::Unavailable(self.counted(error)?)),
-        }
+    /// [`Failure`] when the shared store did not serve it.
+    pub async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, Failure> {
+        self.redis.renew(plan, renewal).await.inspect_err(|failure| self.count(failure))
     }
 }
 
 impl Remote for SharedStore {
-    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, Failure>> {
         // A separate future for each case keeps the most frequent one small.
         match (self.leases.decide_uncovered(&self.redis, plan), &self.near_cache) {
             (Uncovered::Refused(verdict), _) => Box::pin(future::ready(Ok(verdict))),
@@ -287,7 +270,7 @@ impl Remote for SharedStore {
             (Uncovered::NotLeased, Some(near)) if plan.renewal.is_none() => {
                 Box::pin(self.decide_with_near_cache(near, plan))
             }
-            (Uncovered::NotLeased, _) => Box::pin(async { self.ask(plan, None).await.0 }),
+            (Uncovered::NotLeased, _) => Box::pin(self.ask(plan, None)),
         }
     }
 }

@@ -7,8 +7,8 @@ use weir_core::domain::{
 use weir_settings::{
     Problems,
     document::{Entry, Node, Value},
+    fields::{read_entries, read_scalar, scalar},
     problem::Mark,
-    suggest,
 };
 
 use super::{
@@ -43,7 +43,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn test(&mut self, node: &Node, number: usize) -> PolicyTest {
         let mut test = PolicyTest { name: number.to_string(), steps: Vec::new() };
-        let entries = self.map(node, "a test", TEST_KEYS);
+        let entries = read_entries(node, "a test", TEST_KEYS, &[], &mut self.problems).unwrap_or_default();
         let mut start = 0;
         for Entry { key, value, .. } in entries {
             match key.as_str() {
@@ -69,7 +69,8 @@ impl Reader<'_> {
 
     fn step(&mut self, node: &Node, start: Micros, at: &mut Micros) -> Option<Step> {
         let is_reset = matches!(&node.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == "reset"));
-        let entries = self.map(node, "a step", if is_reset { RESET_KEYS } else { CHECK_KEYS });
+        let known = if is_reset { RESET_KEYS } else { CHECK_KEYS };
+        let entries = read_entries(node, "a step", known, &[], &mut self.problems).unwrap_or_default();
         let (mut key, mut subtree, mut expectations) = (None, false, Vec::new());
         let (mut cost, mut max_wait, mut factor) = (None, None, None);
         for Entry { key: name, value, .. } in entries {
@@ -111,7 +112,8 @@ impl Reader<'_> {
             }
         }
         let mut expectations = Vec::new();
-        for Entry { key, value, .. } in self.map(node, "says", expectation::NAMES) {
+        let entries = read_entries(node, "says", expectation::NAMES, &[], &mut self.problems);
+        for Entry { key, value, .. } in entries.unwrap_or_default() {
             let Some(&name) = expectation::NAMES.iter().find(|name| *name == key) else { continue };
             let expected = match name {
                 "allowed" => verdict(self.scalar(value, name, "true or false", |text| text.parse().ok())).to_owned(),
@@ -125,11 +127,7 @@ impl Reader<'_> {
     }
 
     fn segments(&mut self, node: &Node, field: &str) -> Vec<String> {
-        let texts = self.list(node, field).iter().map(|item| match &item.value {
-            Value::Scalar(text) => Some(text.clone()),
-            _ => None,
-        });
-        let texts: Option<Vec<_>> = texts.collect();
+        let texts: Option<Vec<_>> = self.list(node, field).iter().map(|item| scalar(item).map(str::to_owned)).collect();
         texts.unwrap_or_else(|| {
             self.problems.add(node.mark, field, format!("{field} must be a list of segments: [user, alex]"));
             Vec::new()
@@ -143,14 +141,8 @@ impl Reader<'_> {
     }
 
     fn scalar<T: Default>(&mut self, node: &Node, field: &str, form: &str, read: impl Fn(&str) -> Option<T>) -> T {
-        let value = match &node.value {
-            Value::Scalar(text) => read(text),
-            _ => None,
-        };
-        value.unwrap_or_else(|| {
-            self.problems.add(node.mark, field, format!("{field} must be {form}, not {}", node.shown()));
-            T::default()
-        })
+        let must = format!("{field} must be {form}");
+        read_scalar(node, field, &must, &mut self.problems, read).unwrap_or_default()
     }
 
     fn list<'n>(&mut self, node: &'n Node, field: &str) -> &'n [Node] {
@@ -162,20 +154,5 @@ impl Reader<'_> {
                 &[]
             }
         }
-    }
-
-    fn map<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> &'n [Entry] {
-        let Value::Map(entries) = &node.value else {
-            self.problems.add(
-                node.mark,
-                "",
-                format!("{what} must be a map with {}, not {}", known.join(", "), node.shown()),
-            );
-            return &[];
-        };
-        for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
-            self.problems.add(entry.mark, &entry.key, suggest::unknown("key", &entry.key, known));
-        }
-        entries
     }
 }

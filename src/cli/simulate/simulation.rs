@@ -138,7 +138,7 @@ impl<S: Store> ReplayTarget for Simulation<S> {
         // A line has its limits directly, not in a `limit_spec` as a message does.
         let (field, failed) = match &error {
             CheckError::Invalid(invalid) => (Some(invalid.field("")), None),
-            CheckError::Store(error) => (None, Some(Causes(error).to_string())),
+            CheckError::Store(_) => (None, Some(Causes(&error).to_string())),
             _ => (None, None),
         };
         if failed.is_none() {

@@ -6,7 +6,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use weir_core::domain::{ManualClock, time::SECOND};
 use weir_settings::Time;
 use weir_store::{
-    MemoryStore, StoreError,
+    MemoryStore,
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
     url::RedisUrl,
@@ -26,7 +26,7 @@ pub(super) struct Leftovers {
     /// Describes them.
     pub text: String,
     /// Deletes them; the store must live until then.
-    pub deletion: BoxFuture<'static, Result<usize, StoreError>>,
+    pub deletion: BoxFuture<'static, Result<usize, weir_store::Failure>>,
 }
 
 /// Creates a store in memory.

@@ -10,7 +10,7 @@ use crate::{
 
 /// Version of the format. As the first byte it makes every cursor start with `A`, so that none looks like a
 /// command-line flag.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Maximum length of the text, in bytes: more than the longest cursor needs.
 const MAX_BYTES: usize = 1 << 18;
 /// Length of the checksum, in bytes.

@@ -14,7 +14,7 @@ use weir_core::{
     domain::{Micros, time::SECOND},
 };
 use weir_store::{
-    AnyStore, SharedStore, StoreError,
+    AnyStore, Failure, SharedStore,
     failure::ErrorCode,
     platform::{OsPlatform, Platform},
 };
@@ -79,7 +79,7 @@ impl ReplicaRegistry {
             let announced = shared.redis().publish_status(&self.id(), self.report(shared).encode_to_vec()).await;
             match &announced {
                 // An outage is logged elsewhere.
-                Err(error) if !failing && is_forbidden(error) => {
+                Err(error) if !failing && error.error_code() == Some(ErrorCode::NoPerm) => {
                     let error = Causes(error);
                     warn!(%error, "this replica's report cannot be stored: `weir replicas` does not list it");
                 }
@@ -151,7 +151,7 @@ impl ReplicaRegistry {
         others.into_iter().chain([own]).collect()
     }
 
-    async fn others(&self, shared: &SharedStore) -> Result<Vec<ReplicaReport>, StoreError> {
+    async fn others(&self, shared: &SharedStore) -> Result<Vec<ReplicaReport>, Failure> {
         let (members, own) = (shared.redis().read_statuses().await?, self.id());
         let (now, mut reports, mut expired) = (shared.redis().clock().now(), Vec::new(), Vec::new());
         for (id, value) in members.into_iter().filter(|(id, _)| *id != own.as_bytes()) {
@@ -167,11 +167,6 @@ impl ReplicaRegistry {
         shared.redis().delete_statuses(expired).await?;
         Ok(reports)
     }
-}
-
-fn is_forbidden(error: &StoreError) -> bool {
-    let (StoreError::Unavailable(failure) | StoreError::Overloaded(failure)) = error;
-    failure.error_code() == Some(ErrorCode::NoPerm)
 }
 
 fn message(key: telemetry::HotKey) -> proto::HotKey {

@@ -12,7 +12,7 @@ use weir_core::{
 };
 use weir_policy::overrides::{ANY, Change, Effect, LimitChanges, Override};
 use weir_store::{
-    Failure, StoreError,
+    Failure,
     documents::{ChangeError, MAX_DOCUMENTS},
 };
 use weir_telemetry::{Causes, request};
@@ -183,8 +183,11 @@ impl AdminService {
 
     /// Returns the error for an override that cannot be set or ended. A failure of the store or the disk is logged.
     fn rejection(&self, error: SetError) -> Rejected {
-        let is_failure =
-            matches!(error, SetError::Store(ChangeError::Store(StoreError::Unavailable(_)) | ChangeError::File(_)));
+        let is_failure = match &error {
+            SetError::Store(ChangeError::Store(failure)) => !failure.is_overload(),
+            SetError::Store(ChangeError::File(_)) => true,
+            _ => false,
+        };
         if is_failure && self.override_warnings.allows(Instant::now()) {
             warn!(
                 request_id = request::request_id(),
@@ -225,9 +228,9 @@ fn unknown_cursor() -> Rejected {
     invalid("cursor", "not a cursor of an earlier response").into()
 }
 
-fn away(error: StoreError) -> Rejected {
+fn away(error: Failure) -> Rejected {
     match error {
-        StoreError::Unavailable(Failure::Rejected { text, .. } | Failure::Server(text) | Failure::Corrupt(text)) => {
+        Failure::Rejected { text, .. } | Failure::Server(text) | Failure::Corrupt(text) => {
             Rejected::new(Code::Unavailable, format!("the store answers with an error: {text}"))
         }
         error => CheckError::Store(error).into(),

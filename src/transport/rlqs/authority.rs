@@ -11,7 +11,7 @@ use weir_core::{
     hold::{DRIFT_PPM, Grant, HoldId, Renewal},
     quota::{LevelId, Load, QuotaTiming},
 };
-use weir_store::{Store, StoreError};
+use weir_store::{Failure, Store};
 
 use crate::limiter::{
     Limiter,
@@ -203,7 +203,7 @@ impl Renewing {
         limiter: &Limiter<S>,
         is_shared: bool,
         clock: &impl Fn() -> Micros,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<u64, Failure> {
         let rate = self.level.rate;
         if !is_shared {
             return Ok(rate);

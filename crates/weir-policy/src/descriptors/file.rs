@@ -4,7 +4,7 @@
 use super::{descriptor::Parent, rate_limit, rule::Descriptors};
 use crate::{
     Rules,
-    limits::{read_anchor, read_choice, read_entries, scalar},
+    limits::{read_anchor, read_choice},
     tree::Domain,
 };
 use weir_core::{
@@ -16,6 +16,7 @@ use weir_core::{
 };
 use weir_settings::{
     document::{Entry, Node, Value},
+    fields::{read_entries, scalar},
     problem::{Mark, Problems},
 };
 

@@ -4,7 +4,7 @@ use super::{
     file::is_envoy_key,
     yaml::{integer, truth},
 };
-use crate::limits::{names, read_limits, read_scalar, scalar, scalars};
+use crate::limits::{names, read_limits, scalars};
 use weir_core::{
     algorithm::{
         self, Bounds, Params,
@@ -18,6 +18,7 @@ use weir_core::{
 };
 use weir_settings::{
     document::{Entry, Node, Value},
+    fields::{read_scalar, scalar},
     problem::{Mark, Problems},
     suggest,
 };

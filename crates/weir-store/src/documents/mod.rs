@@ -15,7 +15,7 @@ pub use file::FileError;
 pub use memory::MemoryDocuments;
 pub use redis::RedisDocuments;
 
-use crate::StoreError;
+use crate::Failure;
 
 /// Most documents.
 pub const MAX_DOCUMENTS: usize = 200_000;
@@ -85,7 +85,7 @@ pub enum ChangeError {
     Full,
     /// It is unknown whether the store made the change.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] Failure),
     /// The file cannot be written; nothing has changed.
     #[error("the change cannot be written")]
     File(#[source] std::io::Error),
@@ -121,8 +121,8 @@ impl Documents {
     /// log does not reach back to it, as to the default one.
     ///
     /// # Errors
-    /// [`StoreError`] when the store has no answer.
-    pub async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, StoreError> {
+    /// [`Failure`] when the store has no answer.
+    pub async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, Failure> {
         match self {
             Self::Memory(memory) => Ok(memory.changes(since)),
             Self::Redis(redis) => redis.changes(since).await,
@@ -132,8 +132,8 @@ impl Documents {
     /// Returns up to `most` changes before a position in the log, or up to its end, newest first.
     ///
     /// # Errors
-    /// [`StoreError`] when the store has no answer.
-    pub async fn log(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<Changed>, StoreError> {
+    /// [`Failure`] when the store has no answer.
+    pub async fn log(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<Changed>, Failure> {
         match self {
             Self::Memory(memory) => Ok(memory.log(before, most)),
             Self::Redis(redis) => redis.log(before, most).await,

@@ -8,7 +8,7 @@ use weir_core::domain::{Micros, time::SECOND};
 
 use super::{Change, ChangeError, ChangeId, Changed, Changes, MAX_DOCUMENTS, MAX_LOG};
 use crate::{
-    Failure, StoreError,
+    Failure,
     redis::{Io, documents_call, read_hash, reply::Answers},
 };
 
@@ -49,14 +49,14 @@ impl RedisDocuments {
         let answer = self.io.run(move |io| async move {
             Answers::change(&io.servers.script(&[&hash, &log], &call, io.deadline()).await?.0)
         });
-        let [id, previous, before] = answer.await.map_err(ChangeError::Store)?;
+        let [id, previous, before] = answer.await?;
         match id.as_str() {
             UNEXPECTED => return Ok(None),
             FULL => return Err(ChangeError::Full),
             _ => {}
         }
         Ok(Some(Changed {
-            id: id.parse().map_err(|_| StoreError::from(unreadable()))?,
+            id: id.parse().map_err(|_| unreadable())?,
             previous: previous.parse().ok(),
             name: change.name,
             before: Some(before).filter(|before| !before.is_empty()),
@@ -65,7 +65,7 @@ impl RedisDocuments {
         }))
     }
 
-    pub(super) async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, StoreError> {
+    pub(super) async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, Failure> {
         let (hash, log) = (Arc::clone(&self.hash), Arc::clone(&self.log));
         let answer = self.io.run(move |io| async move {
             // Readers of documents use the servers' time, and may run before any check has synchronized it.
@@ -107,7 +107,7 @@ impl RedisDocuments {
         answer.await
     }
 
-    pub(super) async fn log(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<Changed>, StoreError> {
+    pub(super) async fn log(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<Changed>, Failure> {
         let log = Arc::clone(&self.log);
         let answer = self.io.run(move |io| async move {
             let (end, most) = (before.map_or("+".to_owned(), |before| format!("({before}")), most.to_string());

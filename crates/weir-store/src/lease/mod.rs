@@ -34,7 +34,7 @@ use super::{
 };
 use weir_core::{
     domain::{Clock as _, Micros},
-    hold::{Grant, HoldId, OnShortage, Renewal, Spend},
+    hold::{HoldId, OnShortage, Renewal, Spend},
     plan::Plan,
 };
 use weir_telemetry::Registry;
@@ -143,10 +143,10 @@ pub enum Uncovered {
 }
 
 impl RenewingCheck {
-    /// Handles the store's reply.
-    pub fn decided(mut self, verdict: &Verdict, grant: Option<Grant>) {
+    /// Handles the store's reply, and takes the grant of its renewal.
+    pub fn decided(mut self, verdict: &mut Verdict) {
         let now = self.shared.clock.now();
-        match (self.renewal, grant) {
+        match (self.renewal, verdict.grant.take()) {
             (Some(_), Some(grant)) => {
                 self.renewal = None;
                 let burnt = self.lease.renewed(&verdict.decisions, &grant, (self.sent, now), is_refused(verdict));

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 
-use super::{Decide, ResetDone, Store, StoreError, Verdict};
+use super::{Decide, Failure, ResetDone, Store, Verdict};
 pub use capacity::{MemorySettings, WEIGHT_BYTES, weight};
 pub use eviction::WhenFull;
 use locate::hash;
@@ -211,11 +211,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         Decide::Ready(verdict)
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, Failure> {
         Ok(self.reset_now(key, anchor, subtree))
     }
 
-    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, Failure> {
         Ok(self.renew_now(plan, renewal))
     }
 }

@@ -12,6 +12,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use metrics::Counter;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -22,6 +23,9 @@ use weir_core::{
     plan::{Decisions, Level, Plan},
 };
 use weir_settings::Time;
+use weir_telemetry::Registry;
+
+use crate::metrics::{NEAR_FULL, NEAR_HITS};
 
 /// Number of shards with a lock each.
 const SHARDS: usize = 16;
@@ -55,6 +59,8 @@ pub struct NearCache<C> {
     max_entries_a_shard: usize,
     /// Incremented to invalidate everything cached before.
     epoch: AtomicU64,
+    pub(crate) hits: Counter,
+    pub(crate) full: Counter,
 }
 
 #[derive(Default)]
@@ -112,7 +118,7 @@ pub enum Inserted {
 
 impl<C: Clock> NearCache<C> {
     /// Creates an empty cache. Its `clock` must be monotonic.
-    pub fn new(settings: &NearCacheSettings, clock: C) -> Self {
+    pub fn new(settings: &NearCacheSettings, clock: C, registry: &Registry) -> Self {
         let shards = settings.max_entries.clamp(1, SHARDS);
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
@@ -121,6 +127,8 @@ impl<C: Clock> NearCache<C> {
             max_age: settings.max_age.0,
             max_entries_a_shard: settings.max_entries / shards,
             epoch: AtomicU64::new(0),
+            hits: registry.counter(NEAR_HITS, &[]),
+            full: registry.counter(NEAR_FULL, &[]),
         }
     }
 

@@ -47,7 +47,7 @@ impl Scene {
     fn of(settings: &NearCacheSettings) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let limit = || window(&[("count", "9"), ("period", "60s")], false);
-        let cache = NearCache::new(settings, Arc::clone(&clock));
+        let cache = NearCache::new(settings, Arc::clone(&clock), &Registry::default());
         Self { clock, cache, limits: [limit(), limit()], key: key(&["user", "alex", "trade"]) }
     }
 

@@ -1,8 +1,6 @@
 //! Cross-slot plans: levels with several anchors that cannot be decided in one script call. Each anchor decides
 //! separately, and a refusal undoes the charges at the others.
 
-use std::sync::atomic::Ordering;
-
 use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -114,13 +112,13 @@ impl RedisStore {
         for (undo, answer) in undos.iter().zip(join_all(asked).await) {
             match answer {
                 Ok(answer) => {
-                    self.metrics.undo_failures.fetch_add(answer.left_charged, Ordering::Relaxed);
+                    self.metrics.undo_failures.increment(answer.left_charged);
                     let levels = undo.group.iter().copied().zip(answer.decisions);
                     decisions.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
                 }
                 Err(failure) => {
                     let charges = undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64;
-                    self.metrics.undo_failures.fetch_add(charges, Ordering::Relaxed);
+                    self.metrics.undo_failures.increment(charges);
                     tracing::debug!(
                         request_id = request::request_id(),
                         trace_id = request::trace_id(),

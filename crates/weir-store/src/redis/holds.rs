@@ -9,7 +9,7 @@ use super::{
     slots::slot_of,
 };
 use crate::{
-    Failure, StoreError,
+    Failure,
     scan::{Hold, by_owner},
 };
 use weir_core::{
@@ -21,8 +21,8 @@ impl RedisStore {
     /// Reads the holds on each level of a plan, anchor by anchor, without deciding or writing anything.
     ///
     /// # Errors
-    /// [`StoreError`] when the store has no answer.
-    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Hold>>, StoreError> {
+    /// [`Failure`] when the store has no answer.
+    pub async fn holds(&self, plan: &Plan<'_>) -> Result<Vec<Vec<Hold>>, Failure> {
         let (mut holds, now) = (vec![Vec::new(); plan.levels().len()], self.clock().now());
         for group in groups(plan) {
             let hash = [&self.prefix[..], plan.levels()[group[0]].anchor_path()].concat();
@@ -63,6 +63,9 @@ fn field(level: &Level<'_>) -> Vec<u8> {
 
 /// Returns the grant in the answer to this renewal.
 pub(super) fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
-    let none = || Failure::Lost("the answer has no grant".into());
-    Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(none)? })
+    Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(no_grant)? })
+}
+
+pub(super) fn no_grant() -> Failure {
+    Failure::Lost("the answer has no grant".into())
 }

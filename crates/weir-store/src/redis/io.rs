@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use weir_telemetry::request;
 
 use super::servers::Servers;
-use crate::{Failure, StoreError};
+use crate::Failure;
 
 /// The runtime of the connections and their tasks, with a flag for a task that panicked.
 #[derive(Clone)]
@@ -72,13 +72,13 @@ impl Io {
     }
 
     /// Runs `work` on the store's runtime, where its connections live.
-    pub(crate) async fn run<T, F>(&self, work: impl FnOnce(Self) -> F + Send) -> Result<T, StoreError>
+    pub(crate) async fn run<T, F>(&self, work: impl FnOnce(Self) -> F + Send) -> Result<T, Failure>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let done = self.tasks.handle.spawn(request::carried(work(self.clone()))).await;
-        done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
+        done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into())))
     }
 }
 

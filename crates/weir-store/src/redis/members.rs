@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use tokio::time::Instant;
 
 use super::{RedisStore, read_hash};
-use crate::StoreError;
+use crate::Failure;
 
 /// Name of the hash, after the prefix of all keys. No state has this name.
 const NAME: &[u8] = b"replicas";
@@ -19,8 +19,8 @@ impl RedisStore {
     /// Publishes the status of a replica, replacing the previous one.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub async fn publish_status(&self, id: &str, value: Vec<u8>) -> Result<(), StoreError> {
+    /// [`Failure`].
+    pub async fn publish_status(&self, id: &str, value: Vec<u8>) -> Result<(), Failure> {
         let (hash, id) = (self.members(), id.as_bytes().to_vec());
         let done = self.io.run(move |io| async move {
             let deadline = Instant::now() + TIMEOUT;
@@ -33,8 +33,8 @@ impl RedisStore {
     /// Reads the status of all replicas, with their ids.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub async fn read_statuses(&self) -> Result<HashMap<Vec<u8>, Vec<u8>>, StoreError> {
+    /// [`Failure`].
+    pub async fn read_statuses(&self) -> Result<HashMap<Vec<u8>, Vec<u8>>, Failure> {
         let hash = self.members();
         self.io.run(move |io| async move { read_hash(&io, &hash, MAX_READ).await }).await
     }
@@ -42,8 +42,8 @@ impl RedisStore {
     /// Deletes the status of these replicas.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub async fn delete_statuses(&self, ids: Vec<Vec<u8>>) -> Result<(), StoreError> {
+    /// [`Failure`].
+    pub async fn delete_statuses(&self, ids: Vec<Vec<u8>>) -> Result<(), Failure> {
         if ids.is_empty() {
             return Ok(());
         }

@@ -50,7 +50,7 @@ use self::{
     cross_slot::{Group, groups},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
-    holds::granted,
+    holds::{granted, no_grant},
     io::{IoThread, Tasks},
     outage_charger::OutageCharger,
     reply::{Answer, Decided},
@@ -61,7 +61,7 @@ use self::{
     slots::slot_of,
 };
 use super::{
-    Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
+    Decide, Failure, Remote, ResetDone, Store, Verdict,
     documents::{Documents, RedisDocuments},
     outage_charges::OutageCharges,
     platform::{OsPlatform, Platform},
@@ -208,8 +208,7 @@ impl RedisStore {
             return Box::pin(self.reserve(plan, &reservation)).await;
         }
         if let Some(renewal) = plan.renewal {
-            let (verdict, grant) = Box::pin(self.verdict_and_grant(plan, renewal)).await?;
-            return Ok(Verdict { grant: Some(Box::new(grant)), ..verdict });
+            return Box::pin(self.verdict_and_grant(plan, renewal)).await;
         }
         let deadline = self.io.deadline();
         match &self.groups(plan)[..] {
@@ -239,17 +238,14 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`Undecided`] when the plan was not decided, or the decision is unknown; the same holds for the renewal.
-    pub(crate) async fn verdict_and_grant(
-        &self,
-        plan: &Plan<'_>,
-        renewal: &Renewal,
-    ) -> Result<(Verdict, Grant), Undecided> {
+    pub(crate) async fn verdict_and_grant(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Verdict, Undecided> {
         let deadline = self.io.deadline();
         let all: Group = (0..plan.levels().len()).collect();
         let decided = self.ask(plan, &all, Mode::Renew(renewal), deadline).await;
         let granted = decided.and_then(|decided| Ok((granted(&decided, renewal)?, decided)));
         let (grant, decided) = granted.map_err(|failure| Undecided::all(plan, failure))?;
-        Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, grant))
+        let Decided { decisions, at, .. } = *decided;
+        Ok(Verdict { decisions, at, grant: Some(Box::new(grant)), ..Verdict::default() })
     }
 
     /// Charges units admitted during outages whenever the servers are healthy, until the handle is dropped.
@@ -279,8 +275,8 @@ impl RedisStore {
     /// masters. Writes a probe key that expires within a second.
     ///
     /// # Errors
-    /// [`StoreError`] with the last failure.
-    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+    /// [`Failure`] with the last failure.
+    pub async fn reach(&self, patience: Duration) -> Result<(), Failure> {
         let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
         let call = call_head(None, Task::Probe, 0);
         self.io.run(move |io| async move { io.servers.script(&[&key], &call, deadline).await.map(drop) }).await
@@ -300,16 +296,16 @@ impl RedisStore {
     /// which must live until it completes.
     ///
     /// # Errors
-    /// [`StoreError`] when some keys may remain.
-    pub fn clear(&self) -> impl Future<Output = Result<usize, StoreError>> + use<> {
+    /// [`Failure`] when some keys may remain.
+    pub fn clear(&self) -> impl Future<Output = Result<usize, Failure>> + use<> {
         let (io, prefix) = (self.io.clone(), self.prefix.to_vec());
         async move { io.run(move |io| async move { io.servers.remove(&prefix).await }).await }
     }
 }
 
 impl Remote for RedisStore {
-    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
-        Box::pin(async move { RedisStore::verdict(self, plan).await.map_err(|undecided| undecided.failure.into()) })
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, Failure>> {
+        Box::pin(async move { RedisStore::verdict(self, plan).await.map_err(|undecided| undecided.failure) })
     }
 }
 
@@ -318,7 +314,7 @@ impl Store for RedisStore {
         Decide::Waiting(self)
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, Failure> {
         let since = Instant::now();
         let scope = ResetScope::new(&self.prefix, key, anchor, subtree);
         let done = self.io.run(move |io| async move {
@@ -334,8 +330,8 @@ impl Store for RedisStore {
         Ok(done)
     }
 
-    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
-        let granted = self.verdict_and_grant(plan, renewal).await;
-        granted.map(|(_, grant)| grant).map_err(|undecided| undecided.failure.into())
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, Failure> {
+        let verdict = self.verdict_and_grant(plan, renewal).await.map_err(|undecided| undecided.failure)?;
+        verdict.grant.map(|grant| *grant).ok_or_else(no_grant)
     }
 }

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use deadpool_redis::redis::{Pipeline, Value, from_redis_value};
 use futures_util::future::join_all;
+use prost::Message;
 use tokio::time::Instant;
 
 use super::{RedisStore, command::command, command::failure, node::Node, reset::escaped, servers::Servers};
 use crate::{
-    Failure, StoreError,
+    Failure,
     failure::ErrorCode,
     scan::{MAX_PAGE, Page, Scan, ScanError, Stored, Wanted},
 };
-use cursor::Cursor;
+use cursor::{Cursor, Pending};
 use weir_core::domain::{Key, Micros};
 
 /// Approximate maximum of keys and fields examined for one page.
@@ -43,7 +44,7 @@ impl RedisStore {
         let hash = scan.anchor_path.as_ref().map(|path| [&self.prefix[..], path].concat());
         let cursor = match cursor {
             None => Cursor::start(hash),
-            Some(bytes) => Cursor::read(bytes).ok_or(ScanError::Cursor)?,
+            Some(bytes) => Cursor::decode(bytes).map_err(|_| ScanError::Cursor)?,
         };
         let paging = Paging {
             prefix: self.prefix.to_vec(),
@@ -59,7 +60,7 @@ impl RedisStore {
         // A failed check triggers a refresh too, but there may be none.
         let page =
             self.io.run(move |io| async move { paging.read(&io.servers).await.inspect_err(|_| io.servers.refresh()) });
-        Ok(page.await.map_err(|error: StoreError| error)?)
+        Ok(page.await?)
     }
 }
 
@@ -86,13 +87,13 @@ impl Paging {
         loop {
             let is_full = self.page.len() >= self.count || self.looked_at >= MAX_LOOKED_AT;
             if is_full && self.cursor.fits() {
-                return Ok(Page { next: Some(self.cursor.write()), ..self.page });
+                return Ok(Page { next: Some(self.cursor.encode_to_vec()), ..self.page });
             }
             if !self.cursor.hashes.is_empty() {
                 self.read_hashes(servers, &nodes, &ids).await?;
                 continue;
             }
-            match self.cursor.server(&ids) {
+            match self.cursor.next_server(&ids) {
                 Some((index, at)) => self.scan_keys(&nodes[index], at).await?,
                 None => return Ok(self.page),
             }
@@ -110,7 +111,8 @@ impl Paging {
     /// not read completely continues alone.
     fn next_read(&self) -> (usize, usize) {
         let fields = self.next_count().min(REPLY_BYTES / self.field_bytes).max(COUNT.0);
-        let is_alone = self.cursor.is_first_elsewhere || self.cursor.hashes.first().is_some_and(|(_, at)| *at != 0);
+        let is_alone =
+            self.cursor.is_first_elsewhere || self.cursor.hashes.first().is_some_and(|pending| pending.at != 0);
         let most = if is_alone { 1 } else { HASHES.min(fields) };
         let hashes = (REPLY_BYTES / (self.field_bytes * COUNT.0)).clamp(1, most);
         (hashes, (fields / hashes).max(COUNT.0))
@@ -147,10 +149,10 @@ impl Paging {
         let (count, has_moved) = (count.to_string(), self.cursor.is_first_elsewhere);
         let asked: Vec<_> = self.cursor.hashes.iter().take(hashes).cloned().collect();
         let mut field_bytes = None;
-        let mut replies = match self.cursor.server(ids) {
+        let mut replies = match self.cursor.next_server(ids) {
             Some((index, _)) if !has_moved => {
                 let mut commands = Pipeline::with_capacity(asked.len());
-                for (hash, at) in &asked {
+                for Pending { hash, at } in &asked {
                     commands.add_command(command(&hscan(hash, at.to_string().as_bytes(), count.as_bytes())));
                 }
                 nodes[index].commands(&commands).await?
@@ -159,7 +161,7 @@ impl Paging {
             _ => Vec::new(),
         }
         .into_iter();
-        for (hash, at) in asked {
+        for Pending { hash, at } in asked {
             let fields = match replies.next().map(|fields| fields.extract_error().map_err(failure)) {
                 Some(Err(failure)) if is_elsewhere(&failure) => {
                     self.cursor.is_first_elsewhere = true;

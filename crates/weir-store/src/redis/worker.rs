@@ -150,7 +150,7 @@ fn count_unacknowledged(answers: u64, context: &Context) {
     if answers == 0 {
         return;
     }
-    context.metrics.replication_timeouts.fetch_add(answers, Ordering::Relaxed);
+    context.metrics.replication_timeouts.increment(answers);
     if context.replication_timeouts.allows(std::time::Instant::now()) {
         warn!(
             server = context.server,

@@ -1,41 +1,21 @@
 //! Lookups in the near cache before requests to the shared store.
 
-use metrics::Counter;
 use smallvec::SmallVec;
 
 use super::SharedStore;
 use crate::{
-    StoreError, SystemClock, Verdict,
-    metrics::{NEAR_FULL, NEAR_HITS},
-    near_cache::{Inserted, Lookup, NearCache, NearCacheSettings},
+    Failure, SystemClock, Verdict,
+    near_cache::{Inserted, Lookup, NearCache},
 };
 use weir_core::{
     domain::{Charge, Decision},
     plan::Plan,
 };
-use weir_telemetry::Registry;
 
-/// The near cache with its counters.
-pub(super) struct MeteredNearCache {
-    cache: NearCache<SystemClock>,
-    hits: Counter,
-    full: Counter,
-}
-
-impl MeteredNearCache {
-    pub(super) fn new(settings: &NearCacheSettings, clock: SystemClock, registry: &Registry) -> Self {
-        let (hits, full) = (registry.counter(NEAR_HITS, &[]), registry.counter(NEAR_FULL, &[]));
-        Self { cache: NearCache::new(settings, clock), hits, full }
-    }
-
-    /// Forgets all cached refusals, after units were refunded.
-    pub(super) fn forget_all(&self) {
-        self.cache.forget_all();
-    }
-
+impl NearCache<SystemClock> {
     /// Returns the cached refusals of a plan: for all its levels together, or for each level that is charged
     /// independently. Shadow limits are charged if the others pass, so if there are any, the store decides all levels.
-    fn cached(&self, plan: &Plan<'_>, lookup: Lookup) -> SmallVec<[Option<Decision>; 4]> {
+    fn cached_levels(&self, plan: &Plan<'_>, lookup: Lookup) -> SmallVec<[Option<Decision>; 4]> {
         if plan.reservation.is_some() || plan.request.is_some() {
             return SmallVec::new();
         }
@@ -43,13 +23,13 @@ impl MeteredNearCache {
             if plan.levels().iter().any(|level| level.limit.shadow) {
                 return SmallVec::new();
             }
-            return plan.levels().iter().map(|level| self.cache.refusal_of(level, lookup)).collect();
+            return plan.levels().iter().map(|level| self.refusal_of(level, lookup)).collect();
         }
-        self.cache.refusal(plan, lookup).into_iter().flatten().map(Some).collect()
+        self.refusal(plan, lookup).into_iter().flatten().map(Some).collect()
     }
 
     /// Caches the store's decisions.
-    fn insert(&self, plan: &Plan<'_>, lookup: Lookup, verdict: &Result<Verdict, StoreError>) {
+    fn learn(&self, plan: &Plan<'_>, lookup: Lookup, verdict: &Result<Verdict, Failure>) {
         let gives_back = plan.reservation.is_some_and(|reservation| !reservation.step.is_new());
         if gives_back || plan.levels().iter().any(|level| level.cost < 0) {
             // Even if the reply was lost, because returned units may let other checks pass.
@@ -57,7 +37,7 @@ impl MeteredNearCache {
         } else if plan.request.is_none()
             && plan.reservation.is_none()
             && let Ok(Verdict { decisions, degraded: false, .. }) = verdict
-            && self.cache.insert(plan, lookup, decisions) == Inserted::Full
+            && self.insert(plan, lookup, decisions) == Inserted::Full
         {
             self.full.increment(1);
         }
@@ -68,15 +48,15 @@ impl SharedStore {
     /// Decides a plan from the near cache, or else asks the store.
     pub(super) async fn decide_with_near_cache(
         &self,
-        near: &MeteredNearCache,
+        near: &NearCache<SystemClock>,
         plan: &Plan<'_>,
-    ) -> Result<Verdict, StoreError> {
-        let lookup = near.cache.lookup();
-        let cached = near.cached(plan, lookup);
+    ) -> Result<Verdict, Failure> {
+        let lookup = near.lookup();
+        let cached = near.cached_levels(plan, lookup);
         let hits = cached.iter().flatten().count();
         if hits == 0 {
-            let verdict = self.ask(plan, None).await.0;
-            near.insert(plan, lookup, &verdict);
+            let verdict = self.ask(plan, None).await;
+            near.learn(plan, lookup, &verdict);
             return verdict;
         }
         near.hits.increment(1);
@@ -84,8 +64,8 @@ impl SharedStore {
             Verdict { at: self.local.now(), ..Verdict::default() }
         } else {
             let rest = plan.only(|index| cached[index].is_none());
-            let verdict = self.ask(&rest, None).await.0;
-            near.insert(&rest, lookup, &verdict);
+            let verdict = self.ask(&rest, None).await;
+            near.learn(&rest, lookup, &verdict);
             verdict?
         };
         let mut decided = asked.decisions.into_iter();

@@ -2,7 +2,6 @@
 
 use serde::{Serialize, Serializer};
 use weir_core::domain::Micros;
-use weir_store::StoreError;
 
 use crate::limiter::{Answer, CheckError, LevelAnswer};
 
@@ -18,10 +17,10 @@ pub(super) enum Treatment<'a> {
 impl<'a> Treatment<'a> {
     /// # Errors
     /// The store failed.
-    pub(super) fn from<'b>(answer: &'b Result<Answer<'a>, CheckError>) -> Result<Self, &'b StoreError> {
+    pub(super) fn from<'b>(answer: &'b Result<Answer<'a>, CheckError>) -> Result<Self, &'b CheckError> {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(CheckError::Store(error)) => return Err(error),
+            Err(error @ CheckError::Store(_)) => return Err(error),
             Err(error) => return Ok(Self::Invalid { error: error.to_string() }),
         };
         let name = |level: &LevelAnswer<'a>| &*level.limit.name;

@@ -185,8 +185,8 @@ impl<S: Store> Comparison<S> {
         let (a, b) = (&self.a.limiter, &self.b.limiter);
         let done = tokio::join!(a.reset(&request, line.subtree), b.reset(&request, line.subtree));
         match done {
-            (Err(CheckError::Store(error)), _) => Some(format!("under A: {}", Causes(&error))),
-            (_, Err(CheckError::Store(error))) => Some(format!("under B: {}", Causes(&error))),
+            (Err(error @ CheckError::Store(_)), _) => Some(format!("under A: {}", Causes(&error))),
+            (_, Err(error @ CheckError::Store(_))) => Some(format!("under B: {}", Causes(&error))),
             _ => None,
         }
     }

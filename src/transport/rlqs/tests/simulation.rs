@@ -25,7 +25,7 @@ use weir_envoy::envoy::{
     },
     r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
 };
-use weir_store::{Decide, Failure, MemoryStore, ResetDone, Store, StoreError, Verdict, memory::MemorySettings};
+use weir_store::{Decide, Failure, MemoryStore, ResetDone, Store, Verdict, memory::MemorySettings};
 
 use crate::{
     limiter::Limiter,
@@ -73,13 +73,13 @@ impl Store for StoreConnection {
         Decide::Ready(verdict)
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, Failure> {
         Ok(self.store.load().reset_now(key, anchor, subtree))
     }
 
-    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, Failure> {
         if self.is_cut.load(Relaxed) {
-            return Err(StoreError::Unavailable(Failure::Connect("cut".into())));
+            return Err(Failure::Connect("cut".into()));
         }
         self.store.load_full().renew(plan, renewal).await
     }
