@@ -32,7 +32,10 @@ use weir_core::{
     hold::{Grant, Idempotency, Renewal, ReservationStep},
     plan::{Level, Plan},
 };
-use weir_telemetry::{Causes, LogLimit, Registry, Render, request};
+use weir_telemetry::{
+    Causes, LogLimit, Registry, Render,
+    request::{self, StoreCall},
+};
 
 /// Time after which a client should retry when the store is unavailable: an estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
@@ -216,14 +219,14 @@ impl SharedStore {
 
     /// Asks the shared store, or falls back; also returns the grant for the renewal, if it was served.
     async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> (Result<Verdict, StoreError>, Option<Grant>) {
-        let at = request::store_call_started();
+        let call = StoreCall::start();
         let decided = match renewal {
             None => self.redis.verdict(plan).await.map(|verdict| (verdict, None)),
             Some(renewal) => {
                 self.redis.verdict_and_grant(plan, renewal).await.map(|(verdict, grant)| (verdict, Some(grant)))
             }
         };
-        request::store_call_ended(at, decided.is_err());
+        call.end(decided.is_err());
         match decided {
             Ok((verdict, grant)) => (Ok(verdict), grant),
             Err(Undecided { failure, fates, refusal }) => {
@@ -252,9 +255,9 @@ impl SharedStore {
         if let Some(charges) = self.outage_charges() {
             charges.reset(key.prefix(key.depth()), subtree);
         }
-        let at = request::store_call_started();
+        let call = StoreCall::start();
         let done = self.redis.reset(key, anchor, subtree).await;
-        request::store_call_ended(at, done.is_err());
+        call.end(done.is_err());
         if let Some(near) = &self.near_cache {
             near.forget_all();
         }
