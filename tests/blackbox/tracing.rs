@@ -9,6 +9,7 @@ use std::{
 };
 
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
+use tokio::time::timeout;
 use tonic::{Code, Request};
 use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
 use weir_envoy::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -27,6 +28,8 @@ const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: 
                       per-user }] } } } }";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
+/// Timeout of calls that the store does not answer: enough for the server to ask it.
+const ENOUGH_TO_ASK: Duration = Duration::from_millis(500);
 /// The key of the checks, which must not appear in spans.
 const PRIVATE: &str = "joan.d4rc";
 
@@ -289,5 +292,31 @@ async fn store_calls_are_child_spans() {
     assert_eq!(status.code(), Code::Unavailable);
     for span in &collector.wait_for_spans(4)[2..] {
         assert_eq!(span.status.as_ref().map(|status| status.code), Some(StatusCode::Error as i32), "{span:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_end_before_the_store_answers_have_its_child_span() {
+    let collector = Collector::start();
+    let redis = Redis::start(Options::port());
+    let setup = Setup::new().policy("schema: { '*': { limits: [9, 1, 86400] } }").shared(&redis);
+    let server = setup.env("WEIR_TRACING__OTLP_ENDPOINT", &collector.endpoint).start();
+    let mut client = server.client().await;
+    client.check(traced(check(&["a"]), "00")).await.expect("an answer");
+    redis.pause();
+    let mut timed = traced(check(&["a"]), "01");
+    timed.set_timeout(ENOUGH_TO_ASK);
+    client.check(timed).await.expect_err("the store does not answer");
+    let hung_up = timeout(ENOUGH_TO_ASK, client.check(traced(check(&["a"]), "01"))).await;
+    assert!(hung_up.is_err(), "{hung_up:?}");
+    let spans = collector.wait_for_spans(4);
+    redis.resume();
+    for pair in spans.chunks(2) {
+        let (request, store) = (&pair[0], &pair[1]);
+        assert_eq!((&*request.name, &*store.name), ("weir.v1.RateLimiter/Check", "redis"));
+        assert_eq!(store.parent_span_id, request.span_id);
+        assert_eq!(store.status.as_ref().map(|status| status.code), Some(StatusCode::Error as i32), "{store:?}");
+        let took = Duration::from_nanos(store.end_time_unix_nano - store.start_time_unix_nano);
+        assert!(took > ENOUGH_TO_ASK / 5, "{took:?}");
     }
 }

@@ -1,5 +1,9 @@
-//! Silent nodes of a Cluster, and keys in a slot under migration.
+//! Silent nodes of a Cluster, slots that their master does not serve, and keys in a slot under migration.
 
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::sleep;
 use weir_test_redis::{Cluster, ClusterOptions, HelloOnly, Reply, eventually};
 
 use crate::{
@@ -15,6 +19,9 @@ const CHECKS_WHILE_DOWN: usize = 500;
 
 const POLICY: &str =
     "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 9, count: 1, period: 1h } }] } } } }";
+/// Number of clients whose checks are of a slot that its master does not serve, and the number of their checks.
+const ASKING: usize = 8;
+const CHECKS_OF_THE_SLOT: usize = 3;
 /// Number of keys in a slot, and the number of them that have migrated.
 const KEYS: usize = 10;
 const MOVED: &str = "4";
@@ -81,6 +88,36 @@ fn a_node_out_of_memory_stays_unhealthy_after_a_slot_moved() {
     cluster.nodes[node].cli(&["CONFIG", "SET", "maxmemory", "0"]);
     service.wait_for_log("store healthy: circuit breaker closed");
     eventually("it is asked again", || if degraded(&stays) { Err("degraded") } else { Ok(()) }.map_err(str::to_owned));
+}
+
+#[test]
+fn a_slot_that_its_master_does_not_serve_degrades_no_other_slot() {
+    let settings = vec![("cluster-require-full-coverage".to_owned(), "no".to_owned())];
+    let cluster = Cluster::start(&ClusterOptions { settings, ..ClusterOptions::default() });
+    let setup = patient(&cluster.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "2s");
+    let service = setup.policy(POLICY).start();
+    let node = 1;
+    let slot_of = |user: &str| cluster.slot(&hash_of(&["user", user]));
+    let mut users = (0..).map(|number| number.to_string()).filter(|user| cluster.owner(slot_of(user)) == node);
+    let (lost, other) = (users.next().expect("there are more"), users.next().expect("there are more"));
+    // The other nodes still say that it has the slot.
+    cluster.nodes[node].cli(&["CLUSTER", "DELSLOTS", &slot_of(&lost).to_string()]);
+    let ask_for = async |user: &str, expected: bool, count: usize| {
+        let mut client = service.client().await;
+        for _ in 0..count {
+            let answer = client.check(check(&["user", user])).await.expect("an answer").into_inner();
+            assert_eq!(answer.degraded, expected, "{user}: {answer:?}");
+            // Meanwhile there are round trips with checks of the lost slot only.
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    runtime().block_on(async {
+        tokio::select! {
+            _ = join_all((0..ASKING).map(|_| ask_for(&lost, true, CHECKS_OF_THE_SLOT))) => {}
+            () = ask_for(&other, false, usize::MAX) => {}
+        }
+    });
+    assert!(service.log_lines(DOWN).is_empty());
 }
 
 /// Sends checks until the breaker opens, and many more while it is open, so that probes have time to fail.

@@ -32,7 +32,10 @@ use weir_core::{
     hold::{Grant, Idempotency, Renewal, ReservationStep},
     plan::{Level, Plan},
 };
-use weir_telemetry::{Causes, LogLimit, Registry, Render, request};
+use weir_telemetry::{
+    Causes, LogLimit, Registry, Render,
+    request::{self, StoreCall},
+};
 
 /// Time after which a client should retry when the store is unavailable: an estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
@@ -210,12 +213,12 @@ impl SharedStore {
 
     /// Asks the shared store, or falls back. `renewal` is served in the same step.
     async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> Result<Verdict, Failure> {
-        let at = request::store_call_started();
+        let call = StoreCall::start();
         let decided = match renewal {
             None => self.redis.verdict(plan).await,
             Some(renewal) => self.redis.verdict_and_grant(plan, renewal).await,
         };
-        request::store_call_ended(at, decided.is_err());
+        call.end(decided.is_err());
         decided.or_else(|undecided| {
             self.count(&undecided.failure);
             if undecided.failure.is_overload() { Err(undecided.failure) } else { self.fall_back(plan, undecided) }
@@ -241,9 +244,9 @@ impl SharedStore {
         if let Some(charges) = self.outage_charges() {
             charges.reset(key.prefix(key.depth()), subtree);
         }
-        let at = request::store_call_started();
+        let call = StoreCall::start();
         let done = self.redis.reset(key, anchor, subtree).await;
-        request::store_call_ended(at, done.is_err());
+        call.end(done.is_err());
         if let Some(near) = &self.near_cache {
             near.forget_all();
         }

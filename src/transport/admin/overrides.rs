@@ -1,6 +1,10 @@
 //! `SetOverride`, `EndOverride`, `ListOverrides`, `ListAudit`.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant},
+};
 
 use prost::Message;
 use prost_types::Timestamp;
@@ -94,20 +98,17 @@ impl AdminService {
         let prefix = if exact.is_empty() { None } else { Some(Key::new(&one.domain, &exact).map_err(Invalid::from)?) };
         let query = KeyQuery { domain: Some(&one.domain), prefix, count: MAX_PAGE };
         let is_shared = self.limiter.store().shared().is_some();
-        let (mut keys, mut cursor, until) = (0, None, Instant::now() + COUNTING);
-        // The entries of a key follow each other, also from page to page.
-        let mut last = None;
+        // A store lists the limits of a key in any order. Hashes of keys, which are smaller.
+        let (mut keys, hasher) = (HashSet::new(), RandomState::new());
+        let (mut cursor, until) = (None, Instant::now() + COUNTING);
         loop {
             let page = self.scan_schedule.run(is_shared, self.limiter.stored_keys(&query, cursor.as_deref())).await?;
             let (page, next) = page?;
-            for stored in page {
-                let is_next = last.as_ref() != Some(&stored.key);
-                keys += u64::from(is_next && one.matches(&stored.key));
-                last = Some(stored.key);
-            }
+            let matching = page.iter().map(|stored| &stored.key).filter(|key| one.matches(key));
+            keys.extend(matching.map(|key| hasher.hash_one(key.prefix(key.depth()))));
             cursor = next;
             if cursor.is_none() || Instant::now() >= until {
-                return Ok((keys, cursor.is_some()));
+                return Ok((keys.len() as u64, cursor.is_some()));
             }
         }
     }

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
-    task::yield_now,
+    task::coop::consume_budget,
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tracing::{debug, info, warn};
@@ -31,8 +31,6 @@ use crate::{
 const TICK: Duration = Duration::from_millis(100);
 /// Interval at which unused buckets and levels are removed, in ticks.
 const SWEEP_EVERY: u64 = 100;
-/// Buckets that get a new policy's limits before the task yields to others of its thread.
-const FOLLOWED_TOGETHER: usize = 256;
 /// Maximum number of renewals in flight.
 const MAX_RENEWING: usize = 64;
 /// TTL of the last assignments of streams that are ended. It lasts until their Envoys report to another replica, which
@@ -266,10 +264,9 @@ impl<S: Store> Quotas<S> {
     async fn follow_policy(&self) {
         let buckets = self.lock().all_buckets();
         let mut changed = 0;
-        for (index, (number, domain, id)) in buckets.into_iter().enumerate() {
-            if index % FOLLOWED_TOGETHER == 0 {
-                yield_now().await;
-            }
+        for (number, domain, id) in buckets {
+            // Of many buckets, yields to the other tasks of the thread.
+            consume_budget().await;
             let path = wire::entries(&id).and_then(|entries| self.path(domain, &entries)).unwrap_or_default();
             changed += usize::from(self.lock().set_path(number, path, self.now()));
         }
@@ -312,6 +309,8 @@ impl<S: Store> Quotas<S> {
 
     /// Renews a level. Returns whether the store did not answer.
     async fn renew_one(&self, name: Vec<u8>, renewing: Renewing) -> bool {
+        // A store in memory answers immediately. Of many levels, yields to the other tasks of the thread.
+        consume_budget().await;
         let renewed = renewing.run(&self.limiter, self.mode.is_shared, &self.timing, || self.now()).await;
         let now = self.now();
         let mut state = self.lock();

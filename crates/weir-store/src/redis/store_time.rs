@@ -58,3 +58,47 @@ impl Clock for StoreTime {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{io, time::Duration};
+
+    use futures_util::future::BoxFuture;
+    use tokio::time::advance;
+    use weir_core::domain::time::SECOND;
+
+    use super::*;
+    use crate::{platform::Stream, url::Address};
+
+    struct SteppedClock(AtomicI64);
+
+    impl Platform for SteppedClock {
+        fn connect<'a>(&'a self, _: &'a Address) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+        }
+
+        fn wall_clock(&self) -> Micros {
+            self.0.load(Relaxed)
+        }
+
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_of_the_wall_clock_does_not_change_the_estimate() {
+        const START: Micros = 1_790_000_000 * SECOND;
+        const HOUR: Micros = 3_600 * SECOND;
+        let platform = SteppedClock(AtomicI64::new(START));
+        let time = StoreTime::new(&platform, None);
+        time.synchronize(START + 9 * SECOND);
+        for step in [HOUR, -2 * HOUR] {
+            let before = time.now();
+            platform.0.fetch_add(step, Relaxed);
+            advance(Duration::from_secs(1)).await;
+            assert_eq!(time.now(), before + SECOND, "after a step of {step} us");
+        }
+        assert_eq!(time.now(), START + 11 * SECOND);
+    }
+}

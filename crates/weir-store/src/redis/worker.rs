@@ -18,7 +18,7 @@ use super::{
     breaker::Breaker,
     command::failure,
     pool::{Pool, Pooled},
-    probe::ProbeKey,
+    probe::{ProbeKey, probe},
     queue::Queue,
     store_time::StoreTime,
 };
@@ -131,7 +131,7 @@ async fn run_round_trip(
             round_trip.measured(since.elapsed());
             warn_if_slow(round_trip.0, context);
             batch.call_sizes().for_each(|size| context.metrics.batches.record_number(size as u64));
-            let connection = after(rejection, connection, context);
+            let connection = after(rejection, connection, context).await;
             if batch.is_blocked() {
                 connection.into_iter().for_each(Pooled::discard);
                 return None;
@@ -223,8 +223,18 @@ fn is_healthy(rejection: &Failure) -> bool {
     rejection.error_code().is_some_and(|code| matches!(code, Moved | Ask | TryAgain | Clock | CrossSlot))
 }
 
+/// Whether a node of a Cluster rejects calls for some of its slots only, such as a slot that it does not serve: it passes
+/// a probe.
+async fn is_for_some_slots(rejection: &Failure, connection: &MultiplexedConnection, context: &Context) -> bool {
+    if rejection.error_code() != Some(ErrorCode::ClusterDown) {
+        return false;
+    }
+    let key = context.probe_key.get();
+    matches!(timeout(context.command_timeout, probe(connection.clone(), &key)).await, Ok(Ok(())))
+}
+
 /// Reports a round trip to the circuit breaker: a success, or the rejection that matters most.
-fn after(rejection: Option<Failure>, connection: Pooled, context: &Context) -> Option<Pooled> {
+async fn after(rejection: Option<Failure>, connection: Pooled, context: &Context) -> Option<Pooled> {
     let Some(failure) = rejection else {
         context.successes.fetch_add(1, Ordering::Relaxed);
         context.breaker.succeeded();
@@ -237,7 +247,7 @@ fn after(rejection: Option<Failure>, connection: Pooled, context: &Context) -> O
         connection.discard();
         return None;
     }
-    if is_healthy(&failure) {
+    if is_healthy(&failure) || is_for_some_slots(&failure, &connection, context).await {
         context.breaker.succeeded();
         return Some(connection);
     }

@@ -218,19 +218,36 @@ pub fn summarize(summarize: impl FnOnce(&mut RequestSummary)) {
     let _ = CURRENT.try_with(|context| summarize(&mut context.summary.lock()));
 }
 
-/// Returns the start time of a call to the shared store, if the current request has a span.
-pub fn store_call_started() -> Option<SystemTime> {
-    CURRENT.try_with(|context| context.has_span).unwrap_or_default().then(SystemTime::now)
+/// A call to the shared store, for the summary of the current request if that has a span. One that is dropped before its
+/// end, because the request ends first, has failed.
+#[derive(Debug)]
+#[must_use = "the call ends when this is dropped"]
+pub struct StoreCall {
+    started: Option<(Arc<RequestContext>, SystemTime)>,
+    has_failed: bool,
 }
 
-/// Records a call to the shared store that started at `at` and has ended. For several calls the
-/// time from the first start to the last end counts.
-pub fn store_call_ended(at: Option<SystemTime>, failed: bool) {
-    let Some(at) = at else { return };
-    summarize(|summary| {
-        let (first, before) = summary.store.map_or((at, false), |(first, _, before)| (first.min(at), before));
-        summary.store = Some((first, SystemTime::now(), before || failed));
-    });
+impl StoreCall {
+    /// Starts a call.
+    pub fn start() -> Self {
+        let context = CURRENT.try_with(|context| context.has_span.then(|| Arc::clone(context))).ok().flatten();
+        Self { started: context.map(|context| (context, SystemTime::now())), has_failed: true }
+    }
+
+    /// Ends the call.
+    pub fn end(mut self, has_failed: bool) {
+        self.has_failed = has_failed;
+    }
+}
+
+impl Drop for StoreCall {
+    /// Records the call. For several calls the time from the first start to the last end counts.
+    fn drop(&mut self) {
+        let Some((context, at)) = &self.started else { return };
+        let mut summary = context.summary.lock();
+        let (first, before) = summary.store.map_or((*at, false), |(first, _, before)| (first.min(*at), before));
+        summary.store = Some((first, SystemTime::now(), before || self.has_failed));
+    }
 }
 
 #[cfg(test)]
@@ -260,7 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_id_is_generated_once_per_request() {
-        assert_eq!((request_id(), trace_id(), connection(), store_call_started()), (None, None, None, None));
+        assert_eq!((request_id(), trace_id(), connection()), (None, None, None));
         let route = Route::Http { method: "POST", route: "/v1/check" };
         let context = Arc::new(RequestContext::new(route, 7, None, None, false));
         let (first, there) = within(Arc::clone(&context), async {

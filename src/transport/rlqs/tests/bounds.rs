@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prost::Message;
-use tokio::time::sleep;
+use tokio::{task::yield_now, time::sleep};
 use weir_envoy::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_response::{BucketAction, bucket_action::BucketAction as Action},
@@ -22,7 +22,11 @@ type Store = MemoryStore<SystemClock>;
 
 /// Starts quotas with capacity for `max_buckets`.
 fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
-    let policy = weir_policy::parse(&super::policy("local"), &weir_policy::Rules::default()).expect("a policy");
+    quotas_of(&super::policy("local"), max_buckets)
+}
+
+fn quotas_of(policy: &str, max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
+    let policy = weir_policy::parse(policy, &weir_policy::Rules::default()).expect("a policy");
     let store = MemoryStore::new(MemorySettings::default(), SystemClock::default());
     let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
     let domains = vec!["api=user".to_owned().try_into().expect("a domain")];
@@ -136,4 +140,19 @@ async fn a_bucket_that_no_answer_can_name_takes_no_share() {
     let mut session = stream(&quotas, reports([]));
     assert_eq!(answers(&mut session, message), []);
     assert_eq!((quotas.lock().bucket_count(), rejected(&limiter, "unreadable")), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewing_many_levels_yields_to_other_tasks() {
+    const COUNT: usize = 2_000;
+    let (quotas, _) = quotas_of(&super::policy("local").replace("alex", "'*'"), COUNT);
+    let users: Vec<_> = (0..COUNT).map(|number| number.to_string()).collect();
+    let _session = stream(&quotas, reports(users.iter().map(String::as_str)));
+    let renewed = || quotas.lock().levels.values().filter(|held| held.held() > 0).count();
+    let mut turns = 0;
+    while renewed() < COUNT {
+        turns += usize::from(renewed() > 0);
+        yield_now().await;
+    }
+    assert!(turns >= 5, "{turns}");
 }
