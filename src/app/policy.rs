@@ -1,15 +1,17 @@
 //! The policy in force: a changed policy replaces it, an invalid one changes nothing.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use tracing::{error, info, warn};
-use weir_core::domain::key::domain_name;
 use weir_policy::{Diff, HOLDS_NOTHING, Loaded, Policy};
 use weir_settings::{Problems, file::is_set};
 use weir_store::{AnyStore, SharedStore};
 
 use super::AppError;
-use crate::{config::Settings, limiter::Limiter};
+use crate::{
+    config::Settings,
+    limiter::{Limiter, stored_keys::may_be_in_force},
+};
 
 /// The log messages of an invalid policy, without and with one in force.
 pub(super) const NO_POLICY_YET: &str = "the policy of the control plane is not valid; there is none yet";
@@ -104,10 +106,7 @@ impl PolicyReloader {
             return;
         }
         let handle = self.limiter.policy();
-        let limits =
-            handle.policy.limits().map(|(domain, limit)| (domain_name(&domain.name), &*limit.name, limit.ident()));
-        let in_force: HashSet<_> = limits.collect();
-        charges.retain(|domain, name, ident| in_force.contains(&(domain.to_vec(), name, ident)));
+        charges.retain(|state| may_be_in_force(&handle.policy, state));
     }
 
     /// Rejects a policy with a file that has become empty, since the file may be in the middle of being written.

@@ -30,11 +30,12 @@ impl Compare {
         let [old, new] = [&self.old, &self.new].map(|path| weir_policy::load(path, &rules));
         let (old, new) = (old?.policy, new?.policy);
         let (diff, changes) = (Diff::between(&old, &new), Changes::between(&old, &new));
-        let is_same = diff.all().next().is_none() && changes.moved.is_empty() && changes.forgotten.is_empty();
+        // Then a count at most continues at another place in the file.
+        let is_same = diff.all().next().is_none() && changes.forgotten.is_empty();
         if self.json {
             let differences: Vec<_> = diff.all().map(|(sign, difference)| as_json(sign, difference)).collect();
             print_line(json!({ "differences": differences, "moved": changes.moved, "forgotten": changes.forgotten }))?;
-        } else if is_same {
+        } else if is_same && changes.moved.is_empty() {
             print_line(format_args!("no difference"))?;
         } else {
             diff.all().try_for_each(|(sign, difference)| print(sign, difference))?;

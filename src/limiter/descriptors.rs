@@ -16,7 +16,10 @@ use weir_policy::{
     overrides::{Applied, Change},
 };
 
-use super::{Invalid, request::plan_in};
+use super::{
+    Invalid,
+    request::{is_path_unique, plan_in},
+};
 
 /// Maximum number of descriptors in a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;
@@ -271,6 +274,10 @@ impl<'a> ResolvedDescriptor<'a> {
         matches!(self.limits, Limits::Override(_))
     }
 
+    fn has_unique_path(&self, domain: Option<&Domain>) -> bool {
+        is_path_unique(domain, self.overridden, self.descriptor.segments().map(str::as_bytes))
+    }
+
     fn hits(&self) -> i64 {
         self.descriptor.hits.clamp(-MAX_COST, MAX_COST)
     }
@@ -309,8 +316,9 @@ impl Resolved<'_> {
         // A ban refuses the whole request, which charges nothing.
         plan.dry_run = self.banned().is_some();
         // With several descriptors, the path of one does not identify the levels of the others.
-        let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
-        plan.policy_version = alone.then_some(version);
+        let is_identified =
+            matches!(&self.descriptors[..], [found] if !found.is_override() && found.has_unique_path(self.domain));
+        plan.policy_version = is_identified.then_some(version);
         plan
     }
 }

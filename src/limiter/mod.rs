@@ -194,8 +194,8 @@ impl<S: Store> Limiter<S> {
         self.sample(request, answer);
     }
 
-    /// Resets a key and, with `subtree`, all keys below it. A key that shares its states with other keys is reset
-    /// together with them.
+    /// Resets a key and, with `subtree`, all keys below it. A key that counts together with other keys is reset together
+    /// with them. It has states of its own too, by limits in requests and in descriptors.
     ///
     /// # Errors
     /// [`CheckError`] if the store fails.
@@ -203,6 +203,10 @@ impl<S: Store> Limiter<S> {
         let handle = self.policy();
         let anchor = request.anchor(&handle.policy);
         let shared = handle.policy.domain(&request.domain).and_then(|domain| domain.shared_key(&request.key));
-        Ok(self.store.reset(shared.as_ref().unwrap_or(&request.key), anchor, subtree).await?)
+        let mut done = ResetDone::default();
+        for key in shared.iter().chain([&request.key]) {
+            done |= self.store.reset(key, anchor, subtree).await?;
+        }
+        Ok(done)
     }
 }

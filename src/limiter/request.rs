@@ -144,8 +144,10 @@ impl<'n> Request<'n> {
     ) -> Result<(), CheckError> {
         let (charge, overridden) = plan.change_levels(|levels| self.resolve(policy, keep_removed, levels))?;
         (plan.charge, plan.max_wait) = (self.charge.unwrap_or(charge), self.max_wait);
-        apply_domain(plan, policy.domain(&self.domain));
-        plan.policy_version = self.spec.is_none().then_some(version);
+        let domain = policy.domain(&self.domain);
+        apply_domain(plan, domain);
+        let is_identified = self.spec.is_none() && is_path_unique(domain, overridden, self.key.segments());
+        plan.policy_version = is_identified.then_some(version);
         if self.spec.is_some() {
             plan.enforce_as_written();
         }
@@ -190,6 +192,17 @@ pub(super) fn ensure_checkable(plan: &Plan<'_>) -> Result<(), CheckError> {
         None => Ok(()),
         Some(limit) => Err(CheckError::NotCheckable(limit.name.to_string())),
     }
+}
+
+/// Whether no other key with other limits has the path of this key's levels. Keys that count together (`share_threshold`)
+/// have one path, and an override may act on some of them only.
+#[inline]
+pub(super) fn is_path_unique<'s>(
+    domain: Option<&Domain>,
+    overridden: Option<Overridden<'_>>,
+    segments: impl Iterator<Item = &'s [u8]>,
+) -> bool {
+    overridden.is_none() || !domain.is_some_and(|domain| domain.shares_counts(segments))
 }
 
 /// Returns a plan with the settings of a domain, if a policy defines it.

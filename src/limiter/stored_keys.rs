@@ -153,6 +153,18 @@ impl Limiter<AnyStore> {
     }
 }
 
+/// Whether a state may be of a limit of the policy, or of one that an override gave. The levels of its key tell, unless it
+/// has hashed segments or counts together with others, which overrides may name.
+pub fn may_be_in_force(policy: &Policy, state_name: &[u8]) -> bool {
+    let Some(key) = Key::of_name(state_name) else { return true };
+    let Some(domain) = domain_of(policy, &key) else { return false };
+    if (0..key.depth()).any(|index| key.is_hashed(index)) || domain.shares_counts(key.segments()) {
+        return true;
+    }
+    let request = preview_request(Some(domain), &key);
+    !levels(policy, domain, &request, |name| name == state_name).is_empty()
+}
+
 /// Returns a preview request that resolves the levels of a stored key.
 pub(super) fn preview_request(domain: Option<&Domain>, key: &Key) -> Request<'static> {
     let domain = domain.map_or("", |domain| &domain.name).to_owned();
@@ -197,4 +209,64 @@ pub(super) fn levels<'a>(
     request.override_levels(policy, &mut levels, true);
     levels.retain(|level| is_stored(&level.state_name()));
     levels
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weir_core::{
+        domain::{ManualClock, key::END},
+        plan::Limit,
+    };
+    use weir_policy::{
+        Overrides,
+        overrides::{Change, LimitChanges, Override},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_state_of_no_limit_is_out_of_force_unless_its_key_is_uncertain() {
+        let text = "
+            domain: d
+            schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 9, period: 1d } }] } } }, team: {} }";
+        let shared = "
+            domain: s
+            descriptors: [{ key: user, value: 'a*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 9 } }]";
+        let rules = weir_policy::Rules::default();
+        let [policy, shared] = [text, shared].map(|text| weir_policy::parse(text, &rules).unwrap());
+        let changes = LimitChanges::parse("{ fixed_window: { count: 9, period: 2d } }", &rules.bounds).unwrap();
+        let limit = policy.limits().next().unwrap().1.clone();
+        let longer = weir_core::testing::parse("fixed_window", &[("count", "9"), ("period", "2d")]);
+        let [ident, longer] = [&limit, &limit.with_params(longer)].map(Limit::ident_text);
+        let mut overrides = Overrides::new(Arc::new(ManualClock::new(0)));
+        overrides.put(Arc::new(Override {
+            id: "id".into(),
+            domain: "d".into(),
+            pattern: ["user", "alex"].map(Into::into).into(),
+            change: Change::Limits(changes),
+            reason: "a test".into(),
+            author: "ops".into(),
+            set_at: 0,
+            start: 0,
+            end: None,
+        }));
+        let (policy, long) = (policy.overridden(overrides), "l".repeat(65));
+        for (policy, domain, key, ident, expected) in [
+            (&policy, "d", ["user", "kim"], &ident, true),
+            (&policy, "d", ["user", "kim"], &longer, false),
+            (&policy, "d", ["user", "alex"], &ident, true),
+            (&policy, "d", ["user", "alex"], &longer, true),
+            (&policy, "d", ["team", "kim"], &ident, false),
+            (&policy, "d", ["user", &long], &longer, true),
+            (&policy, "other", ["user", "kim"], &ident, false),
+            (&shared, "s", ["user", "a*"], &longer, true),
+            (&shared, "s", ["user", "b"], &longer, false),
+        ] {
+            let path = Key::new(domain, &key).unwrap();
+            let state_name = [path.prefix(2), &[END], ident.as_bytes()].concat();
+            assert_eq!(may_be_in_force(policy, &state_name), expected, "{domain} {key:?} {ident}");
+        }
+    }
 }

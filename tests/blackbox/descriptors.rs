@@ -1,8 +1,19 @@
 //! Files of envoyproxy/ratelimit: `weir limits lint` and `weir limits explain`.
 
 use serde_json::json;
+use weir::proto::{CheckRequest, ResetRequest};
+use weir_envoy::envoy::{
+    extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::RateLimitOverride},
+    service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
+    r#type::v3::RateLimitUnit,
+};
 
-use crate::support::{Folder, Server, run, run_with};
+use crate::support::{
+    Folder, Server,
+    envoy::{descriptor, should_rate_limit},
+    requests::{check, gcra, reset, with_limits},
+    run, run_with,
+};
 
 const FILE: &str = "domain: d
 descriptors:
@@ -162,4 +173,28 @@ fn a_reset_of_one_value_forgets_what_all_of_a_pattern_count() {
     assert_eq!(told(&["check", "user", "alex"])["remaining"], 4);
     assert_eq!(told(&["reset", "user", "abel", "--subtree"])["removed"], true);
     assert_eq!(told(&["reset", "user", "abel"])["existed"], false);
+}
+
+/// Limits in requests, and those that Envoy's descriptors bring, count each value for itself.
+#[tokio::test]
+async fn a_reset_of_a_value_that_shares_its_count_forgets_its_own_counts_too() {
+    let server = Server::with_policy(FILE);
+    let key = ["user", "alex"];
+    let by_check = async || {
+        let request = with_limits(CheckRequest { domain: "d".to_owned(), ..check(&key) }, vec![gcra(0, 1, 86_400)]);
+        server.check(request).await.allowed
+    };
+    let by_envoy = async || {
+        let limit = Some(RateLimitOverride { requests_per_unit: 1, unit: RateLimitUnit::Day.into() });
+        let descriptors = vec![RateLimitDescriptor { limit, ..descriptor(&key, 1) }];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..RateLimitRequest::default() };
+        should_rate_limit(server.channel().await, request).await.expect("an answer").overall_code == Code::Ok as i32
+    };
+    for subtree in [false, true, false] {
+        assert!(by_check().await && by_envoy().await, "full again");
+        assert!(!by_check().await && !by_envoy().await);
+        let request = ResetRequest { domain: "d".to_owned(), ..reset(&key, subtree) };
+        let done = server.client().await.reset(request).await.expect("it is reset").into_inner();
+        assert!(done.existed && done.removed == Some(true), "{done:?}");
+    }
 }

@@ -28,6 +28,27 @@ fn policies_that_say_the_same_do_not_differ() {
 }
 
 #[test]
+fn unnamed_limits_in_another_order_do_not_differ() {
+    let limits = ["{ gcra: { burst: 9, count: 10, period: 1s } }", "{ gcra: { burst: 99, count: 500, period: 1h } }"];
+    let of = |[one, other]: [&str; 2]| format!("schema: {{ user: {{ limits: [{one}, {other}] }} }}");
+    let (old, new) = (of(limits), of([limits[1], limits[0]]));
+    let said = diff(&old, &new, &[]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    // The names in metrics and overrides change.
+    let lines: Vec<_> = said.out.lines().collect();
+    assert!(
+        matches!(lines[..], [one, other, "forgets nothing"] if [one, other].iter().all(|line| line.starts_with("moves: "))),
+        "{lines:?}"
+    );
+    let said = diff(&old, &new.replace("count: 10", "count: 5"), &[]);
+    let expected = "\
+~ default:user#gcra1: gcra { burst: 9, count: 10, period: 1s } -> gcra { burst: 9, count: 5, period: 1s }
+    10 -> 5 a second (half as much), 10 at once as before
+";
+    assert!(said.code == 1 && said.out.starts_with(expected), "{said:?}");
+}
+
+#[test]
 fn a_difference_describes_its_effect_on_keys() {
     let new = OLD
         .replace("count: 30, period: 60s", "count: 60, period: 60s")

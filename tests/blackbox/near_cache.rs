@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use weir::proto::CheckRequest;
+use weir::proto::{CheckRequest, Override, r#override::Change};
 use weir_envoy::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use weir_test_redis::{Options, Server as Redis};
 
@@ -17,6 +17,7 @@ use crate::support::{
     Server, TIMEOUT,
     envoy::{descriptor, should_rate_limit},
     eventually,
+    overrides::{over, set},
     requests::{check, peek, reset},
     server::Setup,
 };
@@ -166,6 +167,47 @@ descriptors:
     let charged = server.metric("weir_charged_units_total{domain=\"d\",limit=\"low/*#fixed_window0\"}");
     let all = server.metric("weir_decisions_total{domain=\"d\",limit=\"low/*#fixed_window0\",outcome=\"limited\"}");
     assert_eq!(charged, 2.0 * (all - hits), "what is known charges nothing");
+}
+
+/// All values with one count have one path, but an override acts on one value.
+#[tokio::test]
+async fn an_override_of_one_value_of_a_shared_count_refuses_no_other_value() {
+    let redis = Redis::start(Options::socket());
+    let policy = "
+domain: d
+charge: all_or_nothing
+descriptors: [{ key: path, value: '/s*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 10 } }]
+";
+    let server = cached(&redis, policy);
+    // The pattern itself is a value too.
+    for (value, factor) in [("/s-low", 10.0), ("/s*", 5.0), ("/s-high", 0.5)] {
+        set(&server, Override { domain: "d".to_owned(), ..over(&["path", value], Change::Factor(factor)) }).await;
+    }
+    let allowed = async |is_by_envoy: bool, value: &str| {
+        if !is_by_envoy {
+            return server.check(CheckRequest { domain: "d".to_owned(), ..check(&["path", value]) }).await.allowed;
+        }
+        let descriptors = vec![descriptor(&["path", value], 1)];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..RateLimitRequest::default() };
+        should_rate_limit(server.channel().await, request).await.expect("an answer").overall_code == Code::Ok as i32
+    };
+    for _ in 0..2 {
+        assert!(allowed(false, "/s*").await, "two of ten");
+    }
+    for (is_by_envoy, value) in [(false, "/s-low"), (false, "/s*"), (true, "/s-low"), (true, "/s*")] {
+        for _ in 0..2 {
+            assert!(!allowed(is_by_envoy, value).await, "{value}");
+            assert!(allowed(is_by_envoy, "/s-any").await, "refused by the limit of {value}");
+        }
+    }
+    for is_by_envoy in [false, true] {
+        let hits = server.metric(HITS);
+        for _ in 0..4 {
+            assert!(!allowed(is_by_envoy, "/s-any").await, "ten of ten");
+        }
+        assert!(server.metric(HITS) > hits, "values without an override share their refusals");
+        assert!(allowed(is_by_envoy, "/s-high").await, "refused by the limit of other values");
+    }
 }
 
 #[tokio::test]

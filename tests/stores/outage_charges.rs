@@ -3,16 +3,17 @@
 use std::fs;
 
 use rustix::process::Signal;
-use weir::proto::{CheckRequest, CheckResponse};
+use weir::proto::{CheckRequest, CheckResponse, r#override::Change};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use tokio::runtime::Runtime;
 
 use crate::{
     planned_failover::{lead, url, watching},
-    service::{hash_of, runtime, window},
+    service::{hash_of, longer_window, runtime, window},
     support::{
         Server, eventually,
+        overrides::{over, set},
         requests::{check, peek, reset},
         server::Setup,
     },
@@ -201,6 +202,33 @@ fn a_reset_and_a_removed_limit_drop_what_is_to_be_charged() {
     let outcomes = ["reset", "policy", "charged"].map(|name| outcome(service, name));
     assert_eq!(outcomes, [2 * DURING, DURING, 2 * DURING]);
     assert_eq!(redis.cli(&["EXISTS", &String::from_utf8(hash_of(&warm)).expect("a text")]), "0");
+}
+
+/// The order of unnamed limits does not matter, and overrides stay in force.
+#[test]
+fn a_policy_with_the_same_limits_drops_nothing_that_is_to_be_charged() {
+    let redis = Redis::start(Options::socket());
+    let [one, other] = [window(UNITS[0]), longer_window(UNITS[1])].map(|limit| format!("{{ {limit} }}"));
+    let policy = |limits: [&str; 2]| {
+        let children = |limits: &str| format!("{{ children: {{ '*': {{ limits: [{limits}] }} }} }}");
+        let (user, warm) = (children(&limits.join(", ")), children(&format!("{{ {} }}", window(ALL))));
+        format!("schema: {{ user: {user}, warm: {warm} }}")
+    };
+    let setup = setup(&redis.url(), &policy([&one, &other])).env("WEIR_MAX_PERIOD", "62d");
+    let fleet = Fleet::start([setup]);
+    let (service, user, warm) = (&fleet.services[0], ["user", "alex"], ["warm", "x"]);
+    let change = Change::Limits(format!("{{ {} }}", longer_window(UNITS[0])));
+    fleet.runtime.block_on(set(service, over(&warm, change)));
+    [&user, &warm].into_iter().for_each(|key| fleet.spend_shared(key, BEFORE));
+    redis.pause();
+    fleet.wait_until_down(&user);
+    [&user, &warm].into_iter().for_each(|key| fleet.spend_degraded(0, key, DURING));
+    fs::write(service.dir.path().join("limits.yaml"), policy([&other, &one])).expect("written");
+    service.wait_for_log("policy reloaded");
+    assert_eq!(outcome(service, "policy"), 0);
+    redis.resume();
+    fleet.wait_until_charged();
+    assert_eq!((fleet.spent(&user), fleet.spent(&warm)), (vec![BEFORE + DURING; 2], vec![BEFORE + DURING]));
 }
 
 #[test]

@@ -43,6 +43,11 @@ pub fn window(units: u64) -> String {
     format!("fixed_window: {{ count: {units}, period: {}d }}", days_without_an_edge())
 }
 
+/// Returns such a limit of another period, twice as long.
+pub fn longer_window(units: u64) -> String {
+    format!("fixed_window: {{ count: {units}, period: {}d }}", 2 * days_without_an_edge())
+}
+
 /// Returns a period, in days, whose windows, counted from the epoch, do not end within the next hour.
 fn days_without_an_edge() -> Micros {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_micros() as Micros;

@@ -10,7 +10,7 @@ use crate::Policy;
 
 pub(crate) use effect::Effect;
 use hidden::{Hidden, hidden};
-use item::{Item, items};
+use item::{Item, Pair, pairs};
 
 /// The effects on keys without another limit, when a limit is added or removed.
 const FIRST: &str = "these keys had no limit";
@@ -48,15 +48,15 @@ pub struct Difference {
 impl Diff {
     /// Computes the difference from `old` to `new`.
     pub fn between(old: &Policy, new: &Policy) -> Self {
-        let (mut before, mut diff) = (items(old), Self::default());
-        for (name, after) in items(new) {
-            match before.remove(&name) {
-                None => diff.added.push(Difference::added(name, &after, old)),
-                Some(before) if before != after => diff.changed.push(Difference::changed(name, &before, &after)),
-                Some(_) => {}
+        let mut diff = Self::default();
+        for Pair { name, before, after } in pairs(old, new) {
+            match (&before[..], &after[..]) {
+                ([], after) => diff.added.push(Difference::added(name, after, old)),
+                (before, []) => diff.removed.push(Difference::removed(name, before, new)),
+                (before, after) if before != after => diff.changed.push(Difference::changed(name, before, after)),
+                _ => {}
             }
         }
-        diff.removed.extend(before.into_iter().map(|(name, before)| Difference::removed(name, &before, new)));
         diff.added.extend(hidden(new, old).into_iter().map(Difference::uncovered));
         diff.removed.extend(hidden(old, new).into_iter().map(Difference::hidden));
         diff
@@ -154,6 +154,33 @@ mod tests {
         let shadow = new.replace("name: same", "name: same, shadow: true");
         assert_eq!(diff(new, &shadow), "~api:team#same");
         assert_eq!(diff(new, "schema: {}"), "+default -api -api:org/*#gcra0 -api:team#all -api:team#same");
+    }
+
+    #[test]
+    fn unnamed_limits_are_paired_by_what_they_say() {
+        let of = |limits: &[&str]| {
+            let limits: Vec<_> = limits.iter().map(|limit| format!("{{ gcra: {{ {limit} }} }}")).collect();
+            format!("schema: {{ user: {{ limits: [{}] }} }}", limits.join(", "))
+        };
+        let (second, hour) = ("burst: 9, count: 10, period: 1s", "burst: 99, count: 500, period: 1h");
+        let (slower, less) = ("burst: 9, count: 5, period: 1s", "burst: 99, count: 400, period: 1h");
+        let minute = "burst: 9, count: 10, period: 1m";
+        let both = of(&[second, hour]);
+        for (new, expected) in [
+            (of(&[hour, second]), ""),
+            (of(&[minute, second, hour]), "+default:user#gcra0"),
+            (of(&[hour]), "-default:user#gcra0"),
+            (of(&[hour, slower]), "~default:user#gcra1"),
+            (of(&[less, slower]), "~default:user#gcra0 ~default:user#gcra1"),
+            (of(&[hour, minute]), "~default:user#gcra1"),
+        ] {
+            assert_eq!(diff(&both, &new), expected, "{new}");
+        }
+        // Both changed, and their order too.
+        let [old, new] = [both, of(&[less, slower])].map(|text| parse(&text, &crate::Rules::default()).unwrap());
+        let changed = Diff::between(&old, &new).changed;
+        let effects: Vec<_> = changed.iter().filter_map(|one| one.effect.as_ref()?.per_second).collect();
+        assert_eq!(effects, [[500.0 / 3_600.0, 400.0 / 3_600.0], [10.0, 5.0]]);
     }
 
     #[test]

@@ -19,6 +19,8 @@ mod settings;
 mod shared;
 pub mod url;
 
+use std::ops::BitOrAssign;
+
 use futures_util::future::BoxFuture;
 
 use weir_core::{
@@ -134,4 +136,12 @@ pub struct ResetDone {
     /// The key is above the anchor, so every server was scanned for keys below it. That is not atomic: keys written
     /// during the scan may remain.
     pub scanned: bool,
+}
+
+impl BitOrAssign for ResetDone {
+    fn bitor_assign(&mut self, other: Self) {
+        self.existed |= other.existed;
+        self.removed |= other.removed;
+        self.scanned |= other.scanned;
+    }
 }

@@ -91,6 +91,16 @@ pub(super) fn set_text(
             on_one_line(segment)
         ));
     }
+    let changes = match &set.change {
+        Some(Change::Limits(limits)) => LimitChanges::parse(limits, &Bounds { max_period: Micros::MAX }).ok(),
+        _ => None,
+    };
+    for (name, _) in changes.iter().flat_map(LimitChanges::targets).filter(is_place) {
+        text.push_str(&format!(
+            "\n  `{}` is a place in the policy file, where another limit may be after a change: give the limit a name",
+            on_one_line(name.unwrap_or_default())
+        ));
+    }
     match &set.change {
         // A ban acts also on keys below the limits.
         Some(Change::Ban(_)) if effects.is_empty() => {
@@ -100,8 +110,9 @@ pub(super) fn set_text(
         }
         Some(Change::Ban(_)) => {}
         // If the effects are truncated, a limit that is not listed may be changed.
-        Some(Change::Limits(limits)) if effects.len() < MAX_EFFECTS => {
-            unmet(limits, effects).iter().for_each(|what| text.push_str(&format!("\n  changes no limit: {what}")));
+        Some(Change::Limits(_)) if effects.len() < MAX_EFFECTS => {
+            let unmet = changes.iter().flat_map(|changes| unmet(changes, effects));
+            unmet.for_each(|what| text.push_str(&format!("\n  changes no limit: {what}")));
         }
         _ if effects.is_empty() => {
             text.push_str("\n  no limit of the policy is changed: the pattern meets none (see `weir limits explain`)");
@@ -111,9 +122,14 @@ pub(super) fn set_text(
     text
 }
 
+/// Whether a limit is named as unnamed ones are shown, by its place: `user/*#gcra0`.
+fn is_place((name, algorithm): &(Option<&str>, &str)) -> bool {
+    let place = name.and_then(|name| name.rsplit_once('#')?.1.strip_prefix(algorithm));
+    place.is_some_and(|number| number.parse::<u16>().is_ok())
+}
+
 /// Returns the reasons for which parameters change no limit of the policy.
-fn unmet(limits: &str, effects: &[OverrideEffect]) -> Vec<String> {
-    let Ok(changes) = LimitChanges::parse(limits, &Bounds { max_period: Micros::MAX }) else { return Vec::new() };
+fn unmet(changes: &LimitChanges, effects: &[OverrideEffect]) -> Vec<String> {
     let why = |(name, algorithm): (Option<&str>, &str)| {
         let named = effects.iter().filter(|effect| name.is_none_or(|name| effect.limit == name));
         let mut algorithms = named.filter_map(|effect| effect.before.split(' ').next());
@@ -166,6 +182,18 @@ pub(super) fn event_json(AuditEvent { id, at, actor, before, after }: &AuditEven
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_that_is_named_by_its_place_is_pointed_out() {
+        let text = |name: &str| {
+            let limits = format!("{{ name: '{name}', gcra: {{ burst: 4, count: 5, period: 60s }} }}");
+            set_text(&Override { change: Some(Change::Limits(limits)), ..Default::default() }, None, &[], false)
+        };
+        assert!(text("user/*#gcra0").contains("\n  `user/*#gcra0` is a place in the policy file"));
+        for name in ["per-user", "gcra0", "user/*#gcra", "a#fixed_window0"] {
+            assert!(!text(name).contains("place"), "{name}");
+        }
+    }
 
     #[test]
     fn texts_of_others_cannot_break_lines() {

@@ -147,6 +147,15 @@ impl Domain {
         if shares { Key::new(&self.name, &segments).ok() } else { None }
     }
 
+    /// Whether keys with other segments count together with this one (`share_threshold`). An override that acts on it does
+    /// not act on them.
+    pub fn shares_counts<'s>(&self, segments: impl Iterator<Item = &'s [u8]>) -> bool {
+        let Some(descriptors) = self.descriptors.as_ref().filter(|descriptors| descriptors.shares) else {
+            return false;
+        };
+        self.walk_along(segments).any(|(_, _, node)| descriptors.rule(node).and_then(Rule::shared).is_some())
+    }
+
     /// Gives the copies of limits the indexes of their originals.
     pub(crate) fn number_copies(&mut self) {
         let Some(mut descriptors) = self.descriptors.take() else { return };

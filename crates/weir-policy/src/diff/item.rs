@@ -26,38 +26,85 @@ enum ItemKind<'a> {
     Rule(&'a Rule),
 }
 
-/// Returns all items of a policy by name. Limits of one name at one node share an entry.
-pub(super) fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
-    let mut items = BTreeMap::<_, Vec<_>>::new();
-    for domain in policy.domains() {
-        let shown = distinct_name(&domain.name);
-        let item = |pattern: &[_], kind| Item { domain, pattern: pattern.to_vec(), kind };
-        items.entry(shown.clone()).or_default().push(item(&[], ItemKind::Settings));
-        for policy_node in policy_nodes(domain) {
-            let rule = domain.descriptors.as_ref().and_then(|all| all.rule(policy_node.node));
-            if let Some(rule) = rule {
-                let path = format!("{shown}:{}", policy_node.pattern.join("/"));
-                items.entry(path).or_default().push(item(&policy_node.pattern, ItemKind::Rule(rule)));
-            }
-            for limit in domain.limits_at(policy_node.node) {
-                let limit_item = item(&policy_node.pattern, ItemKind::Limit(limit));
-                items.entry(name(&shown, &policy_node, limit)).or_default().push(limit_item);
-            }
-        }
-    }
-    items
+/// An item of each policy, to be compared; empty if a policy lacks it. Limits of one name at one node are compared
+/// together.
+pub(super) struct Pair<'a> {
+    pub name: String,
+    pub before: Vec<Item<'a>>,
+    pub after: Vec<Item<'a>>,
 }
 
-/// Returns the name of a limit: `api:user/*#per-user`, or `api:user/*#gcra0` for an unnamed one.
-fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
-    if limit.is_named() {
-        format!("{domain}:{}#{}", policy_node.pattern.join("/"), limit.name)
-    } else {
-        format!("{domain}:{}", limit.name)
+/// Returns the items of two policies in pairs, sorted by name.
+pub(super) fn pairs<'a>(old: &'a Policy, new: &'a Policy) -> Vec<Pair<'a>> {
+    let mut groups = BTreeMap::<_, [Vec<_>; 2]>::new();
+    for (side, policy) in [old, new].into_iter().enumerate() {
+        each(policy, |item| groups.entry((item.group(), item.unnamed_limit().is_some())).or_default()[side].push(item));
+    }
+    let pairs = groups.into_iter().flat_map(|((name, is_unnamed), [before, after])| {
+        if is_unnamed { pairs_of_unnamed(before, after) } else { vec![Pair { name, before, after }] }
+    });
+    pairs.collect()
+}
+
+/// Pairs the unnamed limits of one algorithm at one node, whose names are only their places in the file: equal ones, then
+/// those with the same states, and the rest in order.
+fn pairs_of_unnamed<'a>(mut before: Vec<Item<'a>>, after: Vec<Item<'a>>) -> Vec<Pair<'a>> {
+    let new = |item: Item<'a>| Pair { name: item.name(), before: Vec::new(), after: vec![item] };
+    let mut pairs: Vec<_> = after.into_iter().map(new).collect();
+    for is_same in [Item::eq, Item::has_states_of, |_: &Item<'_>, _: &Item<'_>| true] {
+        for pair in pairs.iter_mut().filter(|pair| pair.before.is_empty()) {
+            let found = before.iter().position(|one| is_same(one, &pair.after[0]));
+            pair.before.extend(found.map(|index| before.remove(index)));
+        }
+    }
+    pairs.extend(before.into_iter().map(|item| Pair { name: item.name(), before: vec![item], after: Vec::new() }));
+    pairs
+}
+
+/// Visits all items of a policy.
+fn each<'a>(policy: &'a Policy, mut visit: impl FnMut(Item<'a>)) {
+    for domain in policy.domains() {
+        let item = |pattern: &[_], kind| Item { domain, pattern: pattern.to_vec(), kind };
+        visit(item(&[], ItemKind::Settings));
+        for PolicyNode { pattern, node } in policy_nodes(domain) {
+            if let Some(rule) = domain.descriptors.as_ref().and_then(|all| all.rule(node)) {
+                visit(item(&pattern, ItemKind::Rule(rule)));
+            }
+            domain.limits_at(node).iter().for_each(|limit| visit(item(&pattern, ItemKind::Limit(limit))));
+        }
     }
 }
 
 impl<'a> Item<'a> {
+    /// Returns the name: `api`, `api:user/*`, `api:user/*#per-user`, or `api:user/*#gcra0` for an unnamed limit.
+    fn name(&self) -> String {
+        let Some(limit) = self.unnamed_limit() else { return self.group() };
+        format!("{}:{}", distinct_name(&self.domain.name), limit.name)
+    }
+
+    /// Returns the name, without the place of an unnamed limit: `api:user/*#gcra`.
+    fn group(&self) -> String {
+        let (domain, path) = (distinct_name(&self.domain.name), self.pattern.join("/"));
+        match self.kind {
+            ItemKind::Settings => domain,
+            ItemKind::Rule(_) => format!("{domain}:{path}"),
+            ItemKind::Limit(limit) if limit.is_named() => format!("{domain}:{path}#{}", limit.name),
+            ItemKind::Limit(limit) => format!("{domain}:{path}#{}", limit.params.name()),
+        }
+    }
+
+    fn unnamed_limit(&self) -> Option<&'a Limit> {
+        match self.kind {
+            ItemKind::Limit(limit) if !limit.is_named() => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// Whether two limits have the same states.
+    fn has_states_of(&self, other: &Self) -> bool {
+        matches!((&self.kind, &other.kind), (ItemKind::Limit(one), ItemKind::Limit(other)) if one.ident() == other.ident())
+    }
+
     /// Makes the item of a limit, without its node.
     pub(super) fn limit(domain: &'a Domain, limit: &'a Limit) -> Self {
         Self { domain, pattern: Vec::new(), kind: ItemKind::Limit(limit) }

@@ -180,9 +180,7 @@ impl<C: Clock> MemoryStore<C> {
             if everywhere || index == own_shard {
                 let mut shard = shard.lock();
                 let now = self.clock.now();
-                let found = self.change(&mut shard, 0, |shard| shard.reset(key.prefix(depth), subtree, now));
-                done.existed |= found.existed;
-                done.removed |= found.removed;
+                done |= self.change(&mut shard, 0, |shard| shard.reset(key.prefix(depth), subtree, now));
             }
         }
         done

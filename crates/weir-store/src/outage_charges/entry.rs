@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use weir_core::{
     algorithm::{Params, State},
-    domain::{Micros, StepInput, key::parts_end},
+    domain::{Micros, StepInput},
     plan::Level,
 };
 
@@ -19,8 +19,8 @@ pub(super) struct Entry {
     anchor_end: usize,
     path_end: usize,
     ident_end: usize,
-    /// The limit's name, if it is a policy's limit.
-    of_policy: Option<Box<str>>,
+    /// Whether it is a policy's limit.
+    pub is_of_policy: bool,
     params: Params,
     phase: Micros,
     /// Capacity used, in keys: a state may have a mark for each unit, and a name may be long.
@@ -48,7 +48,7 @@ impl Entry {
             anchor_end: level.anchor_path().len(),
             path_end,
             ident_end: path_end + level.limit.ident().len(),
-            of_policy: level.limit.is_of_policy().then(|| level.limit.name.clone()),
+            is_of_policy: level.limit.is_of_policy(),
             size: work(&params) as usize + name.len() / WEIGHT_BYTES,
             params,
             phase: level.phase(),
@@ -65,10 +65,8 @@ impl Entry {
         &name[..self.path_end]
     }
 
-    /// Returns the domain, name and ident of a policy's limit.
-    pub(super) fn limit_of_policy<'n>(&'n self, name: &'n [u8]) -> Option<(&'n [u8], &'n str, &'n [u8])> {
-        let domain = parts_end(name, 1)?;
-        Some((&name[..domain], self.of_policy.as_deref()?, &name[self.path_end..self.ident_end]))
+    pub(super) fn state_name<'n>(&self, name: &'n [u8]) -> &'n [u8] {
+        &name[..self.ident_end]
     }
 
     /// Adds admitted units and subtracts refunded ones. Returns how many of the refunded units had been admitted here.

@@ -240,10 +240,10 @@ impl OutageCharges {
         }
     }
 
-    /// Drops the units of policy limits that are not effective, by encoded domain, name and ident.
-    pub fn retain(&self, is_in_force: impl Fn(&[u8], &str, &[u8]) -> bool) {
+    /// Drops the units of policy limits that are not effective, by the names of their states.
+    pub fn retain(&self, is_in_force: impl Fn(&[u8]) -> bool) {
         self.drop_where(ChargeOutcome::Policy, |name, entry| {
-            entry.limit_of_policy(name).is_some_and(|(domain, limit, ident)| !is_in_force(domain, limit, ident))
+            entry.is_of_policy && !is_in_force(entry.state_name(name))
         });
     }
 

@@ -76,8 +76,7 @@ pub(super) async fn reset_hash(io: &Io, scope: &ResetScope) -> Result<ResetDone,
         let call = reset_call(now, &scope.field_prefix, scope.subtree, &cursor);
         let (reply, node) = io.servers.script(&[&scope.hash], &call, io.deadline()).await?;
         let (next, found) = Answers::reset(&reply)?;
-        done.existed |= found.existed;
-        done.removed |= found.removed;
+        done |= found;
         let id = || retried(io.deadline(), || server_id(&node));
         let is_same = server.as_ref().is_some_and(|(before, _)| Arc::ptr_eq(before, &node));
         match (next, &server) {
