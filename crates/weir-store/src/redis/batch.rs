@@ -101,25 +101,38 @@ impl Batch {
     }
 
     /// Sends all calls and passes each reply on as soon as it arrives. Returns the server's rejection of a part, if
-    /// any; one after a write takes precedence. After `NOSCRIPT` it loads the script, since the callers of those checks
-    /// send them again.
+    /// any; one after a write takes precedence. If the server answers `NOSCRIPT`, loads the script and sends those
+    /// calls once more.
     ///
     /// # Errors
     /// [`Failure::Lost`]: the missing replies will not arrive. [`Failure::Server`]: no part has an answer, only errors
-    /// without a known code. The failure to load the script.
+    /// without a known code.
     pub(super) async fn exchange(
         &mut self,
         connection: &MultiplexedConnection,
         settings: &CallSettings,
         time: &StoreTime,
     ) -> Result<Option<Failure>, Failure> {
-        let mut round = self.round(connection, settings, time).await?;
-        let is_unloaded =
-            round.rejection.as_ref().is_some_and(|failure| failure.error_code() == Some(ErrorCode::NoScript));
-        // Behind a `WAIT` it would be late. A new connection loads it too.
-        if is_unloaded && !self.is_blocked {
-            script::load(connection.clone()).await.map_err(failure)?;
-            round.rejection = None;
+        let all: Vec<usize> = (0..self.calls.len()).collect();
+        let mut round = self.round(connection, (settings, time), &all, false).await?;
+        if !round.without_script.is_empty() {
+            let again = std::mem::take(&mut round.without_script);
+            let second = match script::load(connection.clone()).await {
+                Ok(()) => self.round(connection, (settings, time), &again, true).await,
+                Err(error) => Err(failure(error)),
+            };
+            match second {
+                Ok(second) => {
+                    round.rejection = second.rejection.or(round.rejection);
+                    round.error = second.error.or(round.error);
+                    round.is_served |= second.is_served;
+                }
+                Err(failure) => {
+                    // Some checks have replies already, so the batch as a whole had an effect.
+                    self.fail(&failure);
+                    return Err(Failure::Lost(failure.to_string().into()));
+                }
+            }
         }
         match round {
             Round { error: Some(error), rejection: None, is_served: false, .. } => Err(error),
@@ -130,20 +143,21 @@ impl Batch {
     async fn round(
         &mut self,
         connection: &MultiplexedConnection,
-        settings: &CallSettings,
-        time: &StoreTime,
+        (settings, time): (&CallSettings, &StoreTime),
+        calls: &[usize],
+        last: bool,
     ) -> Result<Round, Failure> {
         let (keep, now) = (settings.wait_replicas > 0, time.virtual_now());
-        let mut round = Round { keep, ..Round::default() };
-        if self.calls.len() == 1 && !keep {
-            let (command, asking) = self.command(0, now);
+        let mut round = Round { keep, last, ..Round::default() };
+        if let ([call], false) = (calls, keep) {
+            let (command, asking) = self.command(*call, now);
             let reply = send(connection.clone(), &command, asking).await.map_err(failure)?;
-            self.answer(0, &reply, time, &mut round);
+            self.answer(*call, &reply, time, &mut round);
             return Ok(round);
         }
         // They are pipelined in order, and each reply is handled as soon as it arrives. Unconstrained, since tokio's budget
         // would end in the middle of a long pipeline and wake the rest in another order, with the `WAIT` before it.
-        let commands = (0..self.calls.len()).map(|call| self.command(call, now));
+        let commands = calls.iter().map(|call| self.command(*call, now));
         // `WAIT` gets half of the remaining time, because the checks must be answered before their deadlines.
         let left = self.first_deadline().saturating_duration_since(Instant::now());
         let commands = commands.chain(keep.then(|| (wait(settings.wait_replicas, left / 2), false)));
@@ -152,9 +166,9 @@ impl Batch {
             async move { send(connection, &command, asking).await }
         });
         let mut replies: FuturesOrdered<_> = sent.collect();
-        for call in 0..self.calls.len() {
+        for call in calls {
             let Some(reply) = unconstrained(replies.next()).await else { break };
-            self.answer(call, &reply.map_err(failure)?, time, &mut round);
+            self.answer(*call, &reply.map_err(failure)?, time, &mut round);
         }
         // An idle Redis notices the end of a `WAIT` only at its next timer tick, every 100 ms at `hz 10`.
         match timeout_at(self.first_deadline() - left / 4, replies.next()).await {
@@ -168,6 +182,8 @@ impl Batch {
                     Ok(_) => {}
                 }
             }
+            // A second round would queue behind the `WAIT`.
+            Err(_) if !round.without_script.is_empty() => return Err(Failure::Lost("no reply in time".into())),
             Err(_) => {
                 self.deliver(false);
                 self.is_blocked = true;
@@ -192,6 +208,13 @@ impl Batch {
         if let Ok(answers) = &answers {
             // First, so that a check that is retried for a missing calendar window gets the right one.
             time.synchronize(answers.at());
+        }
+        if let Err(failure) = &answers
+            && failure.error_code() == Some(ErrorCode::NoScript)
+            && !round.last
+        {
+            round.without_script.push(call);
+            return;
         }
         let has_failed = answers.is_err();
         for waiter in &mut self.waiters[self.calls[call].clone()] {
@@ -248,6 +271,10 @@ fn command(waiters: &[Waiter], now: Option<Micros>) -> Cmd {
 struct Round {
     /// Replies are withheld until replicas have acknowledged the charges.
     keep: bool,
+    /// The script was just loaded, so `NOSCRIPT` is not retried again.
+    last: bool,
+    /// The calls that failed with `NOSCRIPT`.
+    without_script: Vec<usize>,
     rejection: Option<Failure>,
     /// An error without a known code, or a reply that cannot be read.
     error: Option<Failure>,
