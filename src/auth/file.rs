@@ -22,7 +22,7 @@ pub const MAX_ENTRIES: usize = 1_000;
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// `callers` is the name that 0.2 used.
-const FILE_KEYS: &[&str] = &["clients", "callers"];
+const FILE_KEYS: [&str; 2] = ["clients", "callers"];
 const CLIENT_KEYS: &[&str] = &["roles", "tokens", "certificates"];
 const TOKEN_KEYS: &[&str] = &["sha256", "expires"];
 
@@ -90,7 +90,8 @@ impl Reader {
     }
 
     fn file(&mut self, document: &Node) {
-        let entries = read_entries(document, "the file", FILE_KEYS, &[], &mut self.problems).unwrap_or_default();
+        let entries = read_entries(document, "the file", &FILE_KEYS[..1], &FILE_KEYS[1..], &mut self.problems)
+            .unwrap_or_default();
         let mut known = entries.iter().filter(|entry| FILE_KEYS.contains(&entry.key.as_str()));
         let Some(entry) = known.next() else { return self.problem(document.mark, "`clients` is missing") };
         if let Some(other) = known.next() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir::proto::CheckResponse;
+use weir::proto::{CheckBatchRequest, CheckResponse};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Reply, Server};
 
 use super::{
@@ -30,6 +30,26 @@ fn a_flushed_script_is_reloaded_without_errors() {
     assert!(redis.cli(&["INFO", "errorstats"]).contains("errorstat_NOSCRIPT"));
     scene.assert_unnoticed();
     scene.finish(true);
+}
+
+#[test]
+fn a_batch_is_decided_in_order_although_the_script_was_flushed() {
+    const CHECKS: usize = 100;
+    const ALLOWED: usize = 50;
+    let redis = Server::start(Options::socket());
+    let limits = format!("[{{ fixed_window: {{ count: {ALLOWED}, period: 31d }} }}]");
+    let policy = format!("schema: {{ user: {{ children: {{ '*': {{ limits: {limits} }} }} }} }}");
+    let service = patient(&redis.url()).policy(&policy).start();
+    let runtime = runtime();
+    let mut client = runtime.block_on(service.client());
+    for user in 0..5 {
+        redis.cli(&["SCRIPT", "FLUSH"]);
+        let batch = CheckBatchRequest { checks: vec![check(&["user", &user.to_string()]); CHECKS] };
+        let answers = runtime.block_on(client.check_batch(batch)).expect("answers").into_inner().results;
+        let allowed: Vec<_> = answers.iter().map(|answer| answer.allowed && !answer.degraded).collect();
+        assert_eq!(allowed, [[true; ALLOWED], [false; CHECKS - ALLOWED]].concat());
+    }
+    assert!(redis.cli(&["INFO", "errorstats"]).contains("errorstat_NOSCRIPT"));
 }
 
 #[test]

@@ -119,7 +119,11 @@ impl Batch {
             let again = std::mem::take(&mut round.without_script);
             let second = match script::load(connection.clone()).await {
                 Ok(()) => self.round(connection, (settings, time), &again, true).await,
-                Err(error) => Err(failure(error)),
+                Err(error) => {
+                    // These calls have not run, whether or not the script is loaded.
+                    self.fail(&Failure::Closed);
+                    Err(failure(error))
+                }
             };
             match second {
                 Ok(second) => {

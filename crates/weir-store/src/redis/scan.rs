@@ -44,7 +44,7 @@ impl RedisStore {
         let hash = scan.anchor_path.as_ref().map(|path| [&self.prefix[..], path].concat());
         let cursor = match cursor {
             None => Cursor::start(hash),
-            Some(bytes) => Cursor::decode(bytes).map_err(|_| ScanError::Cursor)?,
+            Some(bytes) => Cursor::read(bytes).ok_or(ScanError::Cursor)?,
         };
         let paging = Paging {
             prefix: self.prefix.to_vec(),

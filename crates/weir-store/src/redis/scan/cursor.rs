@@ -5,6 +5,9 @@ use prost::Message;
 /// Most bytes of pending hash names in a cursor. A page continues until fewer are pending; only very long keys exceed
 /// it.
 const MAX_WAITING_BYTES: usize = 32 << 10;
+/// Most entries of a list in a cursor from a client: more than [`MAX_WAITING_BYTES`] of names make.
+const MAX_ENTRIES: usize = 4 << 10;
+
 /// The position of a scan.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Cursor {
@@ -46,6 +49,12 @@ impl Cursor {
             hashes: hash.into_iter().map(|hash| Pending { hash, at: 0 }).collect(),
             ..Self::default()
         }
+    }
+
+    /// Reads a cursor of an earlier page. `None`: it is none.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let read = Self::decode(bytes).ok()?;
+        (read.hashes.len().max(read.done.len()) <= MAX_ENTRIES).then_some(read)
     }
 
     /// Adapts the cursor to the current servers. A removed server's keys are now on other servers, which are scanned
@@ -133,6 +142,18 @@ mod tests {
         assert_eq!(cursor.next_server(&[9, 8]), Some((1, 0)));
         cursor.scanned(0, Vec::new());
         assert_eq!(cursor.next_server(&[9, 8]), None);
+    }
+
+    #[test]
+    fn cursors_of_clients_are_bounded() {
+        for (entries, is_read) in [(MAX_ENTRIES, true), (MAX_ENTRIES + 1, false)] {
+            let hashes = Cursor { hashes: vec![pending(b"", 0); entries], ..Cursor::default() };
+            let done = Cursor { done: vec![0; entries], ..Cursor::default() };
+            for cursor in [hashes, done] {
+                assert_eq!(Cursor::read(&cursor.encode_to_vec()), is_read.then_some(cursor));
+            }
+        }
+        assert_eq!(Cursor::read(&[0xff]), None);
     }
 
     #[test]
