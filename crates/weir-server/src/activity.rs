@@ -12,6 +12,10 @@ use std::{
 use hyper::Version;
 use tokio::time::Instant;
 
+/// Time for which a client that reads no answer keeps the connection; also the timeout of a write while the socket's send
+/// buffer is full.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// No request yet, as a protocol.
 const NOTHING: u8 = 0;
 const HTTP_1: u8 = 1;
@@ -28,6 +32,10 @@ pub(crate) struct Activity {
     is_last: AtomicBool,
     /// The number of all, and in units of [`KEEPING`] of those that keep the connection.
     in_flight: AtomicU64,
+    /// Those of them that are answered and wait only for the client to read, in the same units.
+    reading: AtomicU64,
+    /// Time at which the last such answer was given or read, in microseconds since `started`.
+    read_at: AtomicU64,
     /// Whether a request that keeps the connection was made since the last [`Self::take_use`].
     was_used: AtomicBool,
     /// Whether [`Self::idle_since`] is recorded.
@@ -56,15 +64,28 @@ pub(crate) enum Use {
 pub struct InFlight {
     activity: Arc<Activity>,
     keeps: bool,
+    is_answered: bool,
 }
 
 impl Activity {
     /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
     pub(crate) fn new(is_timed: bool) -> Self {
-        let (is_authenticated, protocol, is_last, in_flight, idle_since) = Default::default();
+        let (is_authenticated, protocol, is_last) = Default::default();
+        let (in_flight, reading, read_at, idle_since) = Default::default();
         // Its first request is on its way.
-        let was_used = AtomicBool::new(true);
-        Self { started: Instant::now(), is_authenticated, protocol, is_last, in_flight, was_used, is_timed, idle_since }
+        let (started, was_used) = (Instant::now(), AtomicBool::new(true));
+        Self {
+            started,
+            is_authenticated,
+            protocol,
+            is_last,
+            in_flight,
+            reading,
+            read_at,
+            was_used,
+            is_timed,
+            idle_since,
+        }
     }
 
     /// Returns the time since the connection was accepted.
@@ -118,12 +139,27 @@ impl Activity {
         if keeps && !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);
         }
-        InFlight { activity: Arc::clone(self), keeps }
+        InFlight { activity: Arc::clone(self), keeps, is_answered: false }
     }
 
-    /// Whether a request that keeps the connection is in flight.
+    /// Whether a request that keeps the connection is in flight. One whose answer the client leaves unread keeps it for
+    /// [`READ_TIMEOUT`].
     pub(crate) fn is_kept(&self) -> bool {
-        self.in_flight.load(Ordering::Acquire) >= KEEPING
+        let in_flight = self.in_flight.load(Ordering::Acquire) / KEEPING;
+        let is_reading = || self.age() < self.read_at() + READ_TIMEOUT;
+        in_flight > 0 && (in_flight > self.reading.load(Ordering::Acquire) / KEEPING || is_reading())
+    }
+
+    fn read_at(&self) -> Duration {
+        Duration::from_micros(self.read_at.load(Ordering::Relaxed))
+    }
+
+    fn note_reading(&self) {
+        self.read_at.fetch_max(self.micros(Instant::now()), Ordering::Relaxed);
+    }
+
+    fn micros(&self, at: Instant) -> u64 {
+        u64::try_from((at - self.started).as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Returns the use since the last call of this function.
@@ -138,17 +174,18 @@ impl Activity {
 
     /// Counts the end of a request.
     pub(crate) fn ended(&self, keeps: bool, at: Instant) {
-        let since = u64::try_from((at - self.started).as_micros()).unwrap_or(u64::MAX);
-        self.idle_since.fetch_max(since, Ordering::Relaxed);
+        self.idle_since.fetch_max(self.micros(at), Ordering::Relaxed);
         self.in_flight.fetch_sub(weight(keeps), Ordering::Release);
     }
 
-    /// Returns the time since which no request is in flight; `now` while one is.
+    /// Returns the time since which no request is in flight, apart from those whose answers the client leaves unread;
+    /// `now` while one is.
     pub(crate) fn idle_since(&self, now: Instant) -> Instant {
-        if self.in_flight.load(Ordering::Acquire) > 0 {
+        let in_flight = self.in_flight.load(Ordering::Acquire) % KEEPING;
+        if in_flight > self.reading.load(Ordering::Acquire) % KEEPING {
             return now;
         }
-        self.started + Duration::from_micros(self.idle_since.load(Ordering::Relaxed))
+        self.started + Duration::from_micros(self.idle_since.load(Ordering::Relaxed)).max(self.read_at())
     }
 
     #[cfg(test)]
@@ -162,14 +199,58 @@ fn weight(keeps: bool) -> u64 {
     if keeps { KEEPING + 1 } else { 1 }
 }
 
+impl InFlight {
+    /// Records that the request is answered, and in flight only until the client has read the answer.
+    pub(crate) fn answered(mut self) -> Self {
+        self.activity.note_reading();
+        self.activity.reading.fetch_add(weight(self.keeps), Ordering::Release);
+        self.is_answered = true;
+        self
+    }
+}
+
 impl Drop for InFlight {
     #[inline]
     fn drop(&mut self) {
-        let Self { activity, keeps } = self;
+        let Self { activity, keeps, is_answered } = self;
+        if *is_answered {
+            activity.note_reading();
+            activity.reading.fetch_sub(weight(*keeps), Ordering::Release);
+        }
         if activity.is_timed {
             activity.ended(*keeps, Instant::now());
         } else {
             activity.in_flight.fetch_sub(weight(*keeps), Ordering::Release);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_left_unread_keeps_the_connection_for_30_seconds() {
+        let activity = Arc::new(Activity::new(true));
+        let sleep = async || tokio::time::sleep(READ_TIMEOUT * 2 / 3).await;
+        let [first, second] = [(); 2].map(|()| activity.begin(true));
+        sleep().await;
+        let first = first.answered();
+        sleep().await;
+        sleep().await;
+        assert!(activity.is_kept() && activity.idle_since(Instant::now()) == Instant::now(), "one is not answered");
+        let answered = Instant::now();
+        let second = second.answered();
+        sleep().await;
+        assert!(activity.is_kept() && activity.idle_since(Instant::now()) == answered);
+        let read = Instant::now();
+        drop(first);
+        sleep().await;
+        assert!(activity.is_kept() && activity.idle_since(Instant::now()) == read);
+        sleep().await;
+        assert!(!activity.is_kept());
+        drop(second);
+        let left = [&activity.in_flight, &activity.reading].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(left, [0, 0]);
     }
 }

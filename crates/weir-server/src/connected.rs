@@ -155,7 +155,7 @@ impl Connected {
     /// [`Overload::Unread`] if there is no room for it.
     #[inline]
     pub fn unread(&self, bytes: usize, in_flight: Option<InFlight>) -> Result<Arc<UnreadAnswer>, Overload> {
-        self.unread.add(bytes, in_flight).map_err(|Full| {
+        self.unread.add(bytes, in_flight.map(InFlight::answered)).map_err(|Full| {
             if let Some(metrics) = &self.metrics {
                 metrics.unread.increment(1);
             }

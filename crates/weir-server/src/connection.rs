@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::domain::time::SECOND;
 
 use crate::{
-    activity::Activity,
+    activity::{Activity, READ_TIMEOUT},
     close::CloseSignal,
     connected::Connected,
     connection_slots::ConnectionSlot,
@@ -41,8 +41,6 @@ use crate::{
     unread::Unread,
 };
 
-/// Timeout of a write while the socket's send buffer is full.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a TLS handshake read immediately: the usual first message, with a key share for a hybrid key exchange.
 const FIRST_HANDSHAKE_BYTES: u64 = 2 << 10;
 /// The header of the last HTTP/1 response of a connection.
@@ -186,7 +184,7 @@ impl<R: Serve> Connection<R> {
         let (close, rapid_resets) = (connected.close.clone(), Arc::clone(&connected.rapid_resets));
         let service = answering(Arc::new(service.on(connected)), Arc::clone(&lifetime.activity), close.clone());
         let mut io = TimeoutStream::new(io);
-        io.set_write_timeout(Some(WRITE_TIMEOUT));
+        io.set_write_timeout(Some(READ_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
         let (mut revoked, mut abuse) = (pin!(until_revoked), pin!(abuse(&unread, &rapid_resets.1)));

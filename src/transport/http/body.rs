@@ -57,7 +57,7 @@ pub async fn drain(body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Se
     let mut parts = Body::new(body).into_data_stream();
     let within_bounds = async {
         let mut bytes = 0;
-        while bytes < MAX_DRAINED_BYTES {
+        while bytes <= MAX_DRAINED_BYTES {
             match timeout(MAX_DRAIN_PAUSE, parts.next()).await {
                 Ok(Some(Ok(part))) => bytes += part.len(),
                 end => return matches!(end, Ok(None)),
