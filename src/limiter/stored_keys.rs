@@ -184,7 +184,10 @@ pub(super) fn unknown_limit(ident: &[u8]) -> Box<str> {
 /// Returns the domain of a key, if the policy defines it.
 pub(super) fn domain_of<'p>(policy: &'p Policy, key: &Key) -> Option<&'p Domain> {
     let by_name = std::str::from_utf8(key.domain()).ok().and_then(|name| policy.domain(name));
-    by_name.or_else(|| policy.domains().find(|domain| domain_name(&domain.name) == key.prefix(0)))
+    // A search through all domains takes long.
+    let is_hashed = by_name.is_none() && written_domain(key).is_none();
+    let by_hash = is_hashed.then(|| policy.domains().find(|domain| domain_name(&domain.name) == key.prefix(0)));
+    by_name.or_else(|| by_hash.flatten())
 }
 
 /// Returns the name of a domain that the policy does not define; `None` if the store has only its hash.

@@ -176,6 +176,12 @@ mod tests {
         ] {
             assert_eq!(diff(&both, &new), expected, "{new}");
         }
+        // A segment may be named as a path is.
+        let paths = |[one, other]: [&str; 2]| {
+            let node = |limit| format!("limits: [{{ gcra: {{ {limit} }} }}]");
+            format!("schema: {{ a/b: {{ {} }}, a: {{ children: {{ b: {{ {} }} }} }} }}", node(one), node(other))
+        };
+        assert_eq!(diff(&paths([second, hour]), &paths([hour, second])), "~default:a/b#gcra0 ~default:a/b#gcra0");
         // Both changed, and their order too.
         let [old, new] = [both, of(&[less, slower])].map(|text| parse(&text, &crate::Rules::default()).unwrap());
         let changed = Diff::between(&old, &new).changed;

@@ -38,9 +38,14 @@ pub(super) struct Pair<'a> {
 pub(super) fn pairs<'a>(old: &'a Policy, new: &'a Policy) -> Vec<Pair<'a>> {
     let mut groups = BTreeMap::<_, [Vec<_>; 2]>::new();
     for (side, policy) in [old, new].into_iter().enumerate() {
-        each(policy, |item| groups.entry((item.group(), item.unnamed_limit().is_some())).or_default()[side].push(item));
+        // By the node too: `a/b` is also the name of a segment.
+        let group = |item: &Item<'a>| {
+            let is_unnamed = item.unnamed_limit().is_some();
+            (item.group(), &*item.domain.name, item.pattern.clone(), is_unnamed)
+        };
+        each(policy, |item| groups.entry(group(&item)).or_default()[side].push(item));
     }
-    let pairs = groups.into_iter().flat_map(|((name, is_unnamed), [before, after])| {
+    let pairs = groups.into_iter().flat_map(|((name, _, _, is_unnamed), [before, after])| {
         if is_unnamed { pairs_of_unnamed(before, after) } else { vec![Pair { name, before, after }] }
     });
     pairs.collect()
