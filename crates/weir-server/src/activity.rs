@@ -12,8 +12,8 @@ use std::{
 use hyper::Version;
 use tokio::time::Instant;
 
-/// Time for which a client that reads no answer keeps the connection; also the timeout of a write while the socket's send
-/// buffer is full.
+/// Time that a client has to read an answer, which keeps the connection meanwhile; also the timeout of a write while the
+/// socket's send buffer is full.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// No request yet, as a protocol.
@@ -34,8 +34,8 @@ pub(crate) struct Activity {
     in_flight: AtomicU64,
     /// Those of them that are answered and wait only for the client to read, in the same units.
     reading: AtomicU64,
-    /// Time at which the last such answer was given or read, in microseconds since `started`.
-    read_at: AtomicU64,
+    /// Time at which the last such answer was given, in microseconds since `started`.
+    answered_at: AtomicU64,
     /// Whether a request that keeps the connection was made since the last [`Self::take_use`].
     was_used: AtomicBool,
     /// Whether [`Self::idle_since`] is recorded.
@@ -71,7 +71,7 @@ impl Activity {
     /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
     pub(crate) fn new(is_timed: bool) -> Self {
         let (is_authenticated, protocol, is_last) = Default::default();
-        let (in_flight, reading, read_at, idle_since) = Default::default();
+        let (in_flight, reading, answered_at, idle_since) = Default::default();
         // Its first request is on its way.
         let (started, was_used) = (Instant::now(), AtomicBool::new(true));
         Self {
@@ -81,7 +81,7 @@ impl Activity {
             is_last,
             in_flight,
             reading,
-            read_at,
+            answered_at,
             was_used,
             is_timed,
             idle_since,
@@ -142,20 +142,17 @@ impl Activity {
         InFlight { activity: Arc::clone(self), keeps, is_answered: false }
     }
 
-    /// Whether a request that keeps the connection is in flight. One whose answer the client leaves unread keeps it for
-    /// [`READ_TIMEOUT`].
+    /// Whether a request that keeps the connection is in flight. The last answers that the client has not
+    /// read keep it for [`READ_TIMEOUT`].
     pub(crate) fn is_kept(&self) -> bool {
         let in_flight = self.in_flight.load(Ordering::Acquire) / KEEPING;
-        let is_reading = || self.age() < self.read_at() + READ_TIMEOUT;
+        let is_reading = || self.age() < self.read_until();
         in_flight > 0 && (in_flight > self.reading.load(Ordering::Acquire) / KEEPING || is_reading())
     }
 
-    fn read_at(&self) -> Duration {
-        Duration::from_micros(self.read_at.load(Ordering::Relaxed))
-    }
-
-    fn note_reading(&self) {
-        self.read_at.fetch_max(self.micros(Instant::now()), Ordering::Relaxed);
+    /// Returns the age until which unread answers keep the connection.
+    fn read_until(&self) -> Duration {
+        Duration::from_micros(self.answered_at.load(Ordering::Relaxed)) + READ_TIMEOUT
     }
 
     fn micros(&self, at: Instant) -> u64 {
@@ -178,14 +175,15 @@ impl Activity {
         self.in_flight.fetch_sub(weight(keeps), Ordering::Release);
     }
 
-    /// Returns the time since which no request is in flight, apart from those whose answers the client leaves unread;
-    /// `now` while one is.
+    /// Returns the time since which no request is in flight; `now` while one is. Answers that the client leaves unread
+    /// count until they keep the connection no more.
     pub(crate) fn idle_since(&self, now: Instant) -> Instant {
         let in_flight = self.in_flight.load(Ordering::Acquire) % KEEPING;
         if in_flight > self.reading.load(Ordering::Acquire) % KEEPING {
             return now;
         }
-        self.started + Duration::from_micros(self.idle_since.load(Ordering::Relaxed)).max(self.read_at())
+        let ended = Duration::from_micros(self.idle_since.load(Ordering::Relaxed));
+        self.started + if in_flight > 0 { ended.max(self.read_until()) } else { ended }
     }
 
     #[cfg(test)]
@@ -202,7 +200,7 @@ fn weight(keeps: bool) -> u64 {
 impl InFlight {
     /// Records that the request is answered, and in flight only until the client has read the answer.
     pub(crate) fn answered(mut self) -> Self {
-        self.activity.note_reading();
+        self.activity.answered_at.fetch_max(self.activity.micros(Instant::now()), Ordering::Relaxed);
         self.activity.reading.fetch_add(weight(self.keeps), Ordering::Release);
         self.is_answered = true;
         self
@@ -214,7 +212,6 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let Self { activity, keeps, is_answered } = self;
         if *is_answered {
-            activity.note_reading();
             activity.reading.fetch_sub(weight(*keeps), Ordering::Release);
         }
         if activity.is_timed {
@@ -230,26 +227,24 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_left_unread_keeps_the_connection_for_30_seconds() {
+    async fn answers_left_unread_keep_the_connection_for_30_seconds() {
         let activity = Arc::new(Activity::new(true));
         let sleep = async || tokio::time::sleep(READ_TIMEOUT * 2 / 3).await;
         let [first, second] = [(); 2].map(|()| activity.begin(true));
-        sleep().await;
         let first = first.answered();
         sleep().await;
         sleep().await;
         assert!(activity.is_kept() && activity.idle_since(Instant::now()) == Instant::now(), "one is not answered");
-        let answered = Instant::now();
+        let kept_until = Instant::now() + READ_TIMEOUT;
         let second = second.answered();
         sleep().await;
-        assert!(activity.is_kept() && activity.idle_since(Instant::now()) == answered);
-        let read = Instant::now();
+        assert!(activity.is_kept() && activity.idle_since(Instant::now()) == kept_until);
+        // It may be reset instead of read.
         drop(first);
         sleep().await;
-        assert!(activity.is_kept() && activity.idle_since(Instant::now()) == read);
-        sleep().await;
-        assert!(!activity.is_kept());
+        assert!(!activity.is_kept() && activity.idle_since(Instant::now()) == kept_until);
         drop(second);
+        assert!(activity.idle_since(Instant::now()) == Instant::now());
         let left = [&activity.in_flight, &activity.reading].map(|count| count.load(Ordering::Relaxed));
         assert_eq!(left, [0, 0]);
     }
