@@ -142,8 +142,8 @@ impl Activity {
         InFlight { activity: Arc::clone(self), keeps, is_answered: false }
     }
 
-    /// Whether a request that keeps the connection is in flight. The last answers that the client has not
-    /// read keep it for [`READ_TIMEOUT`].
+    /// Whether a request that keeps the connection is in flight. The last answers that the client has not read
+    /// keep it for [`READ_TIMEOUT`].
     pub(crate) fn is_kept(&self) -> bool {
         let in_flight = self.in_flight.load(Ordering::Acquire) / KEEPING;
         let is_reading = || self.age() < self.read_until();

@@ -154,6 +154,21 @@ async fn turns_count_the_bytes_on_the_wire_also_under_tls() {
     assert!(most <= MAX_BYTES_AT_ONCE, "{most} bytes were read at once");
 }
 
+/// Starts the drain. The task returns whether it has ended in time.
+fn start_drain(drain: &Drain) -> JoinHandle<bool> {
+    let drain = drain.clone();
+    tokio::spawn(async move { drain.finish(Duration::from_secs(60)).await })
+}
+
+/// Starts the drain, or takes the slot of the only connection for another one.
+fn drain_or_evict(is_drained: bool, drain: &Drain, slots: &Arc<ConnectionSlots>) -> Option<Arc<ConnectionSlot>> {
+    if is_drained {
+        start_drain(drain);
+        return None;
+    }
+    slots.take(Arc::new(Activity::new(false)))
+}
+
 /// Serves a connection with one request for `path`, whose body never comes. Returns when it ends, and the client.
 async fn unfinished(
     slots: &Arc<ConnectionSlots>,
@@ -244,13 +259,7 @@ async fn the_next_http1_response_announces_the_end_of_a_connection() {
             String::from_utf8_lossy(&answer[..bytes]).into_owned()
         };
         assert!(!ask().await.contains("connection: close"));
-        let _new = if is_drained {
-            let drain = drain.clone();
-            tokio::spawn(async move { drain.finish(Duration::from_secs(60)).await });
-            None
-        } else {
-            slots.take(Arc::new(Activity::new(false)))
-        };
+        let _new = drain_or_evict(is_drained, &drain, &slots);
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(ask().await.contains("connection: close"), "{is_drained}");
     }
@@ -266,13 +275,7 @@ async fn answers_that_are_being_read_are_not_cut() {
         client.write_all(format!("GET {LARGE} HTTP/1.1\r\nhost: weir\r\n\r\n").as_bytes()).await.unwrap();
         let mut head = [0; 12];
         client.read_exact(&mut head).await.unwrap();
-        let _new = if is_drained {
-            let drain = drain.clone();
-            tokio::spawn(async move { drain.finish(Duration::from_secs(60)).await });
-            None
-        } else {
-            slots.take(Arc::new(Activity::new(false)))
-        };
+        let _new = drain_or_evict(is_drained, &drain, &slots);
         tokio::time::sleep(Duration::from_secs(20)).await;
         client.read_exact(&mut vec![0; LARGE_BYTES]).await.unwrap();
     }
@@ -286,10 +289,7 @@ async fn a_public_call_does_not_prolong_the_wait_for_a_first_call() {
     tokio::spawn(drain.track(connection.plain(server, None)));
     tokio::time::sleep(Duration::from_millis(1)).await;
     let started = Instant::now();
-    let finished = tokio::spawn({
-        let drain = drain.clone();
-        async move { drain.finish(Duration::from_secs(60)).await }
-    });
+    let finished = start_drain(&drain);
     tokio::time::sleep(Duration::from_secs(3)).await;
     client.write_all(b"POST / HTTP/1.1\r\nhost: weir\r\ncontent-length: 9\r\n\r\n").await.unwrap();
     assert!(finished.await.unwrap());
