@@ -74,18 +74,18 @@ pub(crate) async fn force_close(
             }
         }
     }
-    // A request may cross the GOAWAY.
-    if lifetime.has_nothing_to_complete(why) {
-        let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOAWAY_GRACE };
-        tokio::select! {
-            biased;
-            () = drain.force_closing() => return,
-            () = sleep(left_open) => {}
+    // Nothing to complete, twice: a request may cross the GOAWAY.
+    let complete = async {
+        let mut was_complete = false;
+        loop {
+            let is_complete = lifetime.has_nothing_to_complete(why);
+            if is_complete && was_complete {
+                return;
+            }
+            was_complete = is_complete;
+            sleep(if is_complete && why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOAWAY_GRACE }).await;
         }
-        if lifetime.has_nothing_to_complete(why) {
-            return;
-        }
-    }
+    };
     let alone = async {
         sleep(grace).await;
         close.close(why);
@@ -94,6 +94,7 @@ pub(crate) async fn force_close(
     tokio::select! {
         biased;
         () = drain.force_closing() => {}
+        () = complete => {}
         () = alone, if why != CloseReason::Drain => {}
     }
 }
@@ -108,22 +109,27 @@ mod tests {
     use super::*;
     use crate::{Traffic, activity::Activity, connection_slots::ConnectionSlots};
 
+    const GRACE: Duration = Duration::from_secs(30);
+
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_crosses_an_eviction_has_the_grace_period() {
-        const GRACE: Duration = Duration::from_secs(30);
+    async fn requests_keep_a_connection_and_unread_answers_for_30_seconds() {
         let (activity, drain) = (Arc::new(Activity::new(false)), Drain::default());
         activity.authenticate();
         let slot = ConnectionSlots::new(1, Gauge::noop()).take(Arc::clone(&activity)).unwrap();
         let lifetime = Lifetime::new(&Traffic::default(), Arc::clone(&activity), slot);
         let close = CloseSignal::new(drain.clone());
-        let end = async || {
+        let end = async |why| {
             let started = Instant::now();
-            force_close(CloseReason::Evicted, GRACE, &drain, &close, &lifetime).await;
+            force_close(why, GRACE, &drain, &close, &lifetime).await;
             started.elapsed().as_secs()
         };
-        assert_eq!(end().await, 1);
-        let _crossing = activity.begin(true);
-        assert_eq!(end().await, 31);
+        assert_eq!(end(CloseReason::Evicted).await, 1);
+        assert_eq!(end(CloseReason::Drain).await, 5);
+        let crossing = activity.begin(true);
+        assert_eq!(end(CloseReason::Evicted).await, 31);
         assert_eq!(close.closed(), Some(CloseReason::Evicted), "its streams have ended");
+        let _unread = crossing.answered();
+        assert_eq!(end(CloseReason::Drain).await, 35);
+        assert_eq!(end(CloseReason::Drain).await, 5);
     }
 }
