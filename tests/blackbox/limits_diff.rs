@@ -42,7 +42,7 @@ fn unnamed_limits_in_another_order_do_not_differ() {
     );
     let said = diff(&old, &new.replace("count: 10", "count: 5"), &[]);
     let expected = "\
-~ default:user#gcra1: gcra { burst: 9, count: 10, period: 1s } -> gcra { burst: 9, count: 5, period: 1s }
+~ default:user#gcra1 (was user#gcra0): gcra { burst: 9, count: 10, period: 1s } -> gcra { burst: 9, count: 5, period: 1s }
     10 -> 5 a second (half as much), 10 at once as before
 ";
     assert!(said.code == 1 && said.out.starts_with(expected), "{said:?}");

@@ -170,9 +170,10 @@ mod tests {
             (of(&[hour, second]), ""),
             (of(&[minute, second, hour]), "+default:user#gcra0"),
             (of(&[hour]), "-default:user#gcra0"),
-            (of(&[hour, slower]), "~default:user#gcra1"),
-            (of(&[less, slower]), "~default:user#gcra0 ~default:user#gcra1"),
-            (of(&[hour, minute]), "~default:user#gcra1"),
+            (of(&[hour, slower]), "~default:user#gcra1 (was user#gcra0)"),
+            (of(&[less]), "~default:user#gcra0 (was user#gcra1) -default:user#gcra0"),
+            (of(&[less, slower]), "~default:user#gcra0 (was user#gcra1) ~default:user#gcra1 (was user#gcra0)"),
+            (of(&[hour, minute]), "~default:user#gcra1 (was user#gcra0)"),
         ] {
             assert_eq!(diff(&both, &new), expected, "{new}");
         }

@@ -62,6 +62,14 @@ fn pairs_of_unnamed<'a>(mut before: Vec<Item<'a>>, after: Vec<Item<'a>>) -> Vec<
             pair.before.extend(found.map(|index| before.remove(index)));
         }
     }
+    // Two differences of one name could not be told apart.
+    for Pair { name, before, after } in &mut pairs {
+        if let [Some(before), Some(after)] = [&*before, &*after].map(|items| items.first()?.unnamed_limit())
+            && before.name != after.name
+        {
+            name.push_str(&format!(" (was {})", before.name));
+        }
+    }
     pairs.extend(before.into_iter().map(|item| Pair { name: item.name(), before: vec![item], after: Vec::new() }));
     pairs
 }
