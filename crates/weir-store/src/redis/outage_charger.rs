@@ -15,8 +15,9 @@ use crate::{
     outage_charges::{ChargeOutcome, Due, OutageCharges},
 };
 
-/// Interval for checking whether servers are healthy again.
+/// Interval for checking whether servers are healthy again, and the longest, to which it grows while charges fail.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Most levels in flight: a small part of a round trip's work.
 const MAX_IN_FLIGHT: usize = 64;
 
@@ -32,13 +33,18 @@ pub(super) struct OutageCharger {
 impl OutageCharger {
     /// Runs until aborted.
     pub(super) async fn run(self) {
+        let mut interval = POLL_INTERVAL;
         loop {
             self.charges.wait().await;
-            sleep(POLL_INTERVAL).await;
+            sleep(interval).await;
+            let mut failed = false;
             for shard in self.charges.shards() {
                 let due = self.charges.due(shard, |anchor| self.io.servers.serves(|| self.key(anchor)));
-                stream::iter(due).for_each_concurrent(MAX_IN_FLIGHT, |name| self.charge(shard, name)).await;
+                let charges = stream::iter(due).map(|name| self.charge(shard, name)).buffer_unordered(MAX_IN_FLIGHT);
+                failed |= charges.fold(false, async |failed, charged| failed | !charged).await;
             }
+            // Such as those of a Cluster's slot that is not served, while the breaker of its master is closed.
+            interval = if failed { MAX_POLL_INTERVAL.min(2 * interval) } else { POLL_INTERVAL };
         }
     }
 
@@ -46,14 +52,18 @@ impl OutageCharger {
         [&self.prefix[..], anchor].concat()
     }
 
-    async fn charge(&self, shard: usize, name: Box<[u8]>) {
-        let Some(due) = self.charges.take(shard, name) else { return };
+    /// Charges a level's units, and returns whether the attempt succeeded, or they are there no more.
+    async fn charge(&self, shard: usize, name: Box<[u8]>) -> bool {
+        let Some(due) = self.charges.take(shard, name) else { return true };
         let (deadline, units) = (self.io.deadline(), due.units());
         let part = || Part::outage_charge(&due, units, &self.prefix, self.io.servers.time());
-        match self.io.servers.charge(&self.key(due.anchor()), deadline, part).await {
+        let charged = self.io.servers.charge(&self.key(due.anchor()), deadline, part).await;
+        let is_charged = charged.is_ok();
+        match charged {
             Ok(decided) => self.charges.charged(&due, decided.charged),
             Err(failure) => self.failed(due, &failure),
         }
+        is_charged
     }
 
     fn failed(&self, due: Due, failure: &Failure) {

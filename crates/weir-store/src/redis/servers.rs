@@ -144,17 +144,18 @@ impl Servers {
         }
     }
 
-    /// Sends an outage charge for this key; see [`Node::charge`].
+    /// Sends an outage charge for this key, following redirections; see [`Node::charge`]. It is not retried: its sender
+    /// does that, later.
     ///
     /// # Errors
     /// [`Failure`] when it was not charged, or that is unknown.
     pub(crate) async fn charge(&self, key: &[u8], deadline: Instant, part: impl Fn() -> Part) -> Answer {
         match &self.kind {
-            Kind::One(node) => retried(deadline, || node.charge(part(), deadline, false)).await,
+            Kind::One(node) => node.charge(part(), deadline, false).await,
             Kind::Cluster(cluster) => {
                 let part = &part;
                 let charge = |node: Arc<Node>, asking| async move { node.charge(part(), deadline, asking).await };
-                cluster.route(slot_of(key), deadline, charge).await
+                cluster.route(slot_of(key), Instant::now(), charge).await
             }
         }
     }
