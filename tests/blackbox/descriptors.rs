@@ -185,7 +185,7 @@ async fn a_reset_of_a_value_that_shares_its_count_forgets_its_own_counts_too() {
         server.check(request).await.allowed
     };
     let by_envoy = async || {
-        let limit = Some(RateLimitOverride { requests_per_unit: 1, unit: RateLimitUnit::Day.into() });
+        let limit = Some(RateLimitOverride { requests_per_unit: 1, unit: RateLimitUnit::Year.into() });
         let descriptors = vec![RateLimitDescriptor { limit, ..descriptor(&key, 1) }];
         let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..RateLimitRequest::default() };
         should_rate_limit(server.channel().await, request).await.expect("an answer").overall_code == Code::Ok as i32

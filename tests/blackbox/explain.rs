@@ -6,7 +6,7 @@ use crate::support::{Folder, run};
 
 const NESTED: &str = "domain: api\nschema:\n  user:\n    children:\n      '*':\n        limits: [[15, 30, 60]]\n        \
                       children:\n          trade:\n            limits:\n              - fixed_window: { count: 5, \
-                      period: 1d }\n                name: yearly\n                shadow: true\n";
+                      period: 1d }\n                name: daily\n                shadow: true\n";
 
 #[test]
 fn explain_prints_which_limits_apply_and_why() {
@@ -19,7 +19,7 @@ fn explain_prints_which_limits_apply_and_why() {
         "user: found by its name",
         "user / alex: found by `*`",
         "user/*#gcra0: gcra { burst: 15, count: 30, period: 1m }",
-        "yearly: fixed_window { count: 5, period: 1d }, shadow",
+        "daily: fixed_window { count: 5, period: 1d }, shadow",
         "user / alex / trade / buy: no node for `buy`; the walk ends here",
     ] {
         assert!(text.out.contains(expected), "{expected} is not in\n{}", text.out);

@@ -317,7 +317,7 @@ fn lint_against_reports_moved_counts() {
     let [moved, forgotten] = changes(second, &both(second, day));
     assert_eq!(moved, [format!("`a#gcra0`: {} continues as `a#gcra1` {}", shown(second), shown(day))]);
     assert_eq!(forgotten, [format!("`a#gcra0`: `a#gcra1` {} takes over its count", shown(day))]);
-    let named = day.replace("} }", "}, name: yearly }");
+    let named = day.replace("} }", "}, name: daily }");
     let line = format!("`a#gcra0`: {0} continues as `a#gcra1` {0}", shown(second));
     assert_eq!(changes(second, &both(&named, second)), [vec![line], vec![]]);
 }

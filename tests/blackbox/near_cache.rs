@@ -176,7 +176,7 @@ async fn an_override_of_one_value_of_a_shared_count_refuses_no_other_value() {
     let policy = "
 domain: d
 charge: all_or_nothing
-descriptors: [{ key: path, value: '/s*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 10 } }]
+descriptors: [{ key: path, value: '/s*', share_threshold: true, rate_limit: { unit: year, requests_per_unit: 10 } }]
 ";
     let server = cached(&redis, policy);
     // The pattern itself is a value too.
