@@ -1,16 +1,13 @@
 //! Readiness. It fails while the first policy is awaited, unless the settings say otherwise, and while a store that the
 //! settings require is unhealthy. A store that has not answered since the start, and is not required, is only reported.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval, sleep};
+use tracing::{field::display, info, warn};
 use weir_store::{AnyStore, redis::RedisStore};
+use weir_telemetry::Causes;
 
 use crate::{limiter::Limiter, monitoring::HealthAndMetrics, transport::grpc::ServingReporter};
 
@@ -72,11 +69,12 @@ impl Readiness {
             return;
         }
         // Concurrently with the reports, since a probe may take as long as a connection attempt.
-        let answers = AtomicBool::new(true);
+        let failure = Mutex::new(None);
         let ask = async {
             loop {
                 sleep(REACH_INTERVAL).await;
-                answers.store(shared.redis().reach(timeout).await.is_ok(), Relaxed);
+                let reached = shared.redis().reach(timeout).await;
+                *failure.lock() = reached.err();
             }
         };
         let report = async {
@@ -84,8 +82,15 @@ impl Readiness {
             polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 polls.tick().await;
-                let up = answers.load(Relaxed) && shared.redis().is_up();
+                let up = failure.lock().is_none() && shared.redis().is_up();
                 if up != reported {
+                    // Without a check, nothing else says it.
+                    if up {
+                        info!("the required store answers: ready");
+                    } else {
+                        let error = failure.lock().as_ref().map(|failure| display(Causes(failure).to_string()));
+                        warn!(error, "the required store is not usable: not ready");
+                    }
                     self.change(|state| state.store = (!up).then_some(DOWN)).await;
                     reported = up;
                 }

@@ -1,6 +1,6 @@
 //! The mapping from errors to gRPC and HTTP codes.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use hyper::StatusCode;
 use tonic::{Code, Status};
@@ -33,6 +33,7 @@ pub struct Rejected {
 
 impl From<Invalid> for Rejected {
     fn from(cause: Invalid) -> Self {
+        log(&cause);
         let field = cause.field("limit_spec.");
         Self { field, ..Self::new(Code::InvalidArgument, cause.to_string()) }
     }
@@ -40,6 +41,9 @@ impl From<Invalid> for Rejected {
 
 impl From<CheckError> for Rejected {
     fn from(cause: CheckError) -> Self {
+        if !matches!(cause, CheckError::Invalid(_) | CheckError::Check(..)) {
+            log(&cause);
+        }
         let message = cause.to_string();
         match cause {
             CheckError::Invalid(invalid) => invalid.into(),
@@ -55,20 +59,8 @@ impl From<CheckError> for Rejected {
             CheckError::NotReservable(..) | CheckError::NotCheckable(_) => Self::new(Code::FailedPrecondition, message),
             CheckError::UnknownReservation => Self { field: "hold".to_owned(), ..Self::new(Code::NotFound, message) },
             CheckError::NoPolicy | CheckError::NotSettled => Self::new(Code::Unavailable, message),
-            CheckError::Store(cause) => {
-                // The store itself logs and counts its failures, without a line for every request.
-                debug!(
-                    request_id = request::request_id(),
-                    trace_id = request::trace_id(),
-                    error = %Causes(&cause),
-                    "the store failed"
-                );
-                if cause.is_overload() {
-                    Self::exhausted(&message, RETRY_WHEN_OVERLOADED)
-                } else {
-                    Self::new(Code::Unavailable, message)
-                }
-            }
+            CheckError::Store(cause) if cause.is_overload() => Self::exhausted(&message, RETRY_WHEN_OVERLOADED),
+            CheckError::Store(_) => Self::new(Code::Unavailable, message),
         }
     }
 }
@@ -138,6 +130,16 @@ impl Rejected {
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
+}
+
+/// Logs the cause of one request's error. Stores log and count their failures without a line for each request.
+fn log(cause: &(dyn Error + 'static)) {
+    debug!(
+        request_id = request::request_id(),
+        trace_id = request::trace_id(),
+        error = %Causes(cause),
+        "the request has no decision"
+    );
 }
 
 /// Returns the gRPC status of a stream whose connection closes for this reason.

@@ -46,6 +46,13 @@ async fn readiness_follows_a_required_store() {
     eventually("ready", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
     wait_for_health(&server, ServingStatus::Serving).await;
     redis.pause();
+    eventually("not ready, without a check", || (server.get("/readyz") == (503, DOWN.to_owned())).then_some(()));
+    let error = server.wait_for_log("the required store is not usable: not ready")["error"].to_string();
+    assert!(error.contains("in time") || error.contains("by the deadline"), "{error}");
+    redis.resume();
+    eventually("ready again", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
+    server.wait_for_log("the required store answers: ready");
+    redis.pause();
     find_it_down(&server).await;
     eventually("not ready", || (server.get("/readyz") == (503, DOWN.to_owned())).then_some(()));
     wait_for_health(&server, ServingStatus::NotServing).await;
@@ -54,10 +61,6 @@ async fn readiness_follows_a_required_store() {
     redis.resume();
     eventually("ready again", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
     wait_for_health(&server, ServingStatus::Serving).await;
-    redis.pause();
-    eventually("not ready, without a check", || (server.get("/readyz") == (503, DOWN.to_owned())).then_some(()));
-    redis.resume();
-    eventually("ready again", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
     server.stop();
 }
 

@@ -62,6 +62,8 @@ async fn debug_access_logs_have_every_request_and_no_keys() {
     assert_eq!((&second["status"], &second["outcome"]), (&json!("INVALID_ARGUMENT"), &json!("error")), "{second}");
     let made = status.metadata().get("x-request-id").expect("an id").to_str().expect("a text");
     assert!(second["request_id"] == made && made.len() == 32, "{second}");
+    let cause = server.wait_for_log("the request has no decision");
+    assert_eq!((&cause["error"], &cause["request_id"]), (&json!("segment 0 is empty"), &json!(made)), "{cause}");
 
     let mut client = http::Client::connect(&server.http).expect("it accepts connections");
     let body = json!({ "domain": "api", "key": ["user", PRIVATE] }).to_string();
@@ -70,6 +72,9 @@ async fn debug_access_logs_have_every_request_and_no_keys() {
     let third = line(&server, 3);
     assert_eq!((&third["call"], &third["status"]), (&json!("POST /v1/check"), &json!("429")), "{third}");
     assert_eq!((&third["outcome"], &third["request_id"]), (&json!("limited"), &json!("id-3")), "{third}");
+    let body = json!({ "domain": "nowhere", "descriptors": [{ "entries": [{ "key": PRIVATE }] }] }).to_string();
+    assert_eq!(client.ask("POST /json", &[], body.as_bytes()).expect("it answers").status, 200);
+    assert_eq!(server.wait_for_log("no policy defines the domain")["domain"], "nowhere");
     let log = server.log();
     assert!(!log.iter().any(|line| line.contains(PRIVATE)), "{log:#?}");
 }

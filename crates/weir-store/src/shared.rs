@@ -3,7 +3,7 @@
 mod near_cache;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     future,
     sync::{
         Arc,
@@ -17,7 +17,7 @@ use metrics::Counter;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreSettings, SystemClock, Verdict,
@@ -221,6 +221,12 @@ impl SharedStore {
         call.end(decided.is_err());
         decided.or_else(|undecided| {
             self.count(&undecided.failure);
+            if matches!(undecided.failure, Failure::Corrupt(_)) {
+                // One of them is to be reset. Keys are in no line above this level.
+                let paths: BTreeSet<_> = plan.levels().iter().map(Level::anchor_path).collect();
+                let paths: Vec<_> = paths.iter().map(|path| path.escape_ascii().to_string()).collect();
+                debug!(request_id = request::request_id(), hashes = paths.join(" "), "a stored state is corrupt");
+            }
             if undecided.failure.is_overload() { Err(undecided.failure) } else { self.fall_back(plan, undecided) }
         })
     }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use tracing::debug;
 use weir_core::domain::key::domain_label;
 use weir_store::Store;
 use weir_telemetry::request::{self, OTHER, Outcome};
@@ -52,6 +53,14 @@ impl<S: Store> Rls<S> {
         check(&request.query).map_err(|error| failed(error.into()))?;
         if domain.is_none() && handle.policy.is_awaited() {
             return Err(failed(CheckError::NoPolicy.into()));
+        }
+        if domain.is_none() {
+            debug!(
+                request_id = request::request_id(),
+                trace_id = request::trace_id(),
+                domain = request.query.domain,
+                "no policy defines the domain"
+            );
         }
         let resolved = request.query.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
         let pending = self.service.limiter().check_descriptors(&handle, &resolved);
