@@ -8,6 +8,7 @@ fact() {
 
 failover() {
     local rate=20000 units=1000000000 master replica port sentinels=() metrics answered degraded remaining lost
+    need redis-server redis-cli
     build weir-bench
     mkdir "$dir/limits"
     cat >"$dir/limits/default.yaml" <<YAML
@@ -27,7 +28,10 @@ YAML
         sentinels+=("$port")
     done
     for port in "${sentinels[@]}"; do
-        until [[ $(fact "$port" num-slaves 2>/dev/null) == 1 && $(fact "$port" num-other-sentinels) == 2 ]]; do sleep 0.2; done
+        until [[ $(fact "$port" num-slaves 2>/dev/null) == 1 && $(fact "$port" num-other-sentinels) == 2 ]]; do
+            running $redis
+            sleep 0.2
+        done
     done
     serve WEIR_STORE__URL="redis-sentinel://$(printf '127.0.0.1:%s,' "${sentinels[@]}" | sed 's/,$//')/main"
     "$(dirname "$binary")/weir-bench" --addr "$grpc" --rate "$rate" --connections 4 --streams 64 \

@@ -21,11 +21,23 @@ build() {
     fi
 }
 
+# Fails, with the log of Redis, unless all of these processes run: running PID...
+running() {
+    local server
+    for server; do
+        kill -0 "$server" 2>/dev/null || { cat "$dir/redis.log" >&2; echo "Redis has ended" >&2; return 1; }
+    done
+}
+
 # Starts a Redis on $dir/redis.sock; sets redis.
 local_redis() {
+    need redis-server redis-cli || return 1
     redis-server --port 0 --unixsocket "$dir/redis.sock" --save "" --dir "$dir" >"$dir/redis.log" &
     redis=$!
-    until redis-cli -s "$dir/redis.sock" PING >/dev/null 2>&1; do sleep 0.05; done
+    until redis-cli -s "$dir/redis.sock" PING >/dev/null 2>&1; do
+        running "$redis" || return 1
+        sleep 0.05
+    done
 }
 
 # Starts the service on free ports, with the policies in $dir/limits and the given settings; sets pid, grpc and http.

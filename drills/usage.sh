@@ -71,6 +71,7 @@ list_all() {
 
 usage() {
     local keys=${DRILL_KEYS:-1000000} ports=() name servers cluster url failed=
+    need redis-server redis-cli
     build weir-bench
     mkdir "$dir/limits"
     cat >"$dir/limits/default.yaml" <<'YAML'
@@ -92,12 +93,18 @@ YAML
             redis-server --port "${ports[-1]}" --save "" --dir "$dir/${ports[-1]}" \
                 --cluster-enabled "$cluster" >>"$dir/redis.log" &
             redis+=" $!"
-            until redis-cli -p "${ports[-1]}" PING >/dev/null 2>&1; do sleep 0.05; done
+            until redis-cli -p "${ports[-1]}" PING >/dev/null 2>&1; do
+                running $redis
+                sleep 0.05
+            done
         done
         url=redis://127.0.0.1:${ports[0]}
         if [[ $cluster == yes ]]; then
             redis-cli --cluster create "${ports[@]/#/127.0.0.1:}" --cluster-yes >"$dir/cluster.log"
-            until redis-cli -p "${ports[2]}" CLUSTER INFO | grep -q cluster_state:ok; do sleep 0.1; done
+            until redis-cli -p "${ports[2]}" CLUSTER INFO | grep -q cluster_state:ok; do
+                running $redis
+                sleep 0.1
+            done
             url=redis-cluster://127.0.0.1:${ports[0]}
         fi
         serve WEIR_STORE__URL="$url" WEIR_STORE__REDIS__COMMAND_TIMEOUT=1s

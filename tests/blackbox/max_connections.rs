@@ -23,6 +23,7 @@ const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 /// Number of connections to the port of metrics and probes.
 const METRICS_CONNECTIONS: usize = 64;
+const AT_MAX_CONNECTIONS: &str = "connections are evicted or rejected: max_connections are open";
 
 fn evicted(listener: &str) -> String {
     format!("weir_connections_closed_total{{listener=\"{listener}\",reason=\"evicted\"}}")
@@ -126,7 +127,10 @@ async fn the_watch_of_an_evicted_connection_ends_with_a_status() {
     let mut health = HealthClient::new(server.channel().await);
     let mut watch = health.watch(HealthCheckRequest::default()).await.expect("a watch").into_inner();
     in_time("the status", watch.message()).await.expect("open").expect("the status");
+    assert_eq!(server.log_lines(AT_MAX_CONNECTIONS).len(), 0);
     let _silent = silent(&server.grpc, 1);
+    let line = server.wait_for_log(AT_MAX_CONNECTIONS);
+    assert!(line["level"] == "WARN" && line["listener"] == "grpc" && line["max_connections"] == 1, "{line}");
     let status = in_time("the end of the watch", watch.message()).await.expect_err("it ends");
     assert_eq!(
         (status.code(), status.message()),
@@ -179,6 +183,7 @@ fn a_connection_whose_client_reads_an_answer_is_kept() {
     server.wait_for_metric("weir_checks_total{domain=\"default\",transport=\"grpc_batch\",outcome=\"allowed\"}", 100.0);
     let _silent = silent(&server.grpc, 1);
     server.wait_for_metric("weir_connections_rejected_total{listener=\"grpc\"}", 1.0);
+    server.wait_for_log(AT_MAX_CONNECTIONS);
     assert_eq!(server.metric(&evicted("grpc")), 0.0);
 }
 

@@ -69,10 +69,15 @@ impl ConnectionSlots {
         Arc::new(Self { max_slots, taken: Mutex::default(), ending: AtomicUsize::new(0), open })
     }
 
+    /// Whether no slot is free.
+    pub(crate) fn are_taken(&self) -> bool {
+        self.taken.lock().len() >= self.max_slots
+    }
+
     /// Takes a slot for a connection. If none is free, a connection is evicted. `None`: no inspected one may be.
     pub(crate) fn take(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Arc<ConnectionSlot>> {
         let mut taken = self.taken.lock();
-        if taken.unauthenticated.len() + taken.authenticated.len() >= self.max_slots {
+        if taken.len() >= self.max_slots {
             if self.max_slots + self.ending.load(Ordering::Relaxed) >= max_open(self.max_slots) {
                 return None;
             }
@@ -88,6 +93,10 @@ impl ConnectionSlots {
 }
 
 impl Taken {
+    fn len(&self) -> usize {
+        self.unauthenticated.len() + self.authenticated.len()
+    }
+
     /// Puts a connection last in the order of its kind.
     fn insert(&mut self, occupant: Arc<Occupant>) {
         occupant.number.store(self.next, Ordering::Relaxed);

@@ -35,7 +35,7 @@ use crate::{
 
 /// Backoff of `accept` when the system has no more sockets.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-/// Interval between log lines about failing `accept` calls.
+/// Interval between log lines about failing `accept` calls, and between those about too many connections.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Maximum number of connections that are accepted from the backlog when the listener closes.
 const MAX_LAST_CONNECTIONS: usize = 4_096;
@@ -96,6 +96,8 @@ struct Capacity {
     slots: Arc<ConnectionSlots>,
     unread: Arc<Slots>,
     metrics: Arc<ListenerMetrics>,
+    /// Limits the log lines about the maximum number of connections.
+    warnings: LogLimit,
 }
 
 impl<R: Serve> Server<R> {
@@ -111,7 +113,7 @@ impl<R: Serve> Server<R> {
     async fn run(mut self) {
         let (most, open) = (self.settings.max_connections, self.metrics.open.clone());
         let (slots, metrics) = (ConnectionSlots::new(most, open), Arc::new(self.metrics.clone()));
-        let capacity = Capacity { slots, unread: unread::of_port(), metrics };
+        let capacity = Capacity { slots, unread: unread::of_port(), metrics, warnings: LogLimit::every(WARN_EVERY) };
         let warnings = LogLimit::every(WARN_EVERY);
         loop {
             let accepted = tokio::select! {
@@ -144,6 +146,10 @@ impl<R: Serve> Server<R> {
 
     /// Serves a connection, if there is capacity.
     fn take(&self, accepted: Accepted, capacity: &Capacity) {
+        let (listener, max_connections) = (self.settings.name, self.settings.max_connections);
+        if capacity.slots.are_taken() && capacity.warnings.allows(Instant::now()) {
+            warn!(listener, max_connections, "connections are evicted or rejected: max_connections are open");
+        }
         let activity = Arc::new(Activity::new(self.settings.traffic.idle_timeout.0 > 0));
         let Some(slot) = capacity.slots.take(Arc::clone(&activity)) else {
             capacity.metrics.rejected.increment(1);

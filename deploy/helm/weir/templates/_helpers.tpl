@@ -186,6 +186,9 @@ default.yaml: |
 {{- if .Values.settings.limits }}
 {{- fail "settings.limits is set: WEIR_LIMITS of the image overrides it; set that variable in extraEnv" }}
 {{- end }}
+{{- if or (.Values.settings.grpc).listen (.Values.settings.http).listen }}
+{{- fail "settings.grpc.listen or settings.http.listen is set: WEIR_GRPC__LISTEN and WEIR_HTTP__LISTEN of the image override them; set these variables in extraEnv" }}
+{{- end }}
 {{- if .Values.settings.allow_all }}
 {{- fail "settings.allow_all is set, and so is WEIR_LIMITS of the image: set WEIR_ALLOW_ALL to true and WEIR_LIMITS to an empty text in extraEnv" }}
 {{- end }}
