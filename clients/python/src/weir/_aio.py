@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -47,6 +48,8 @@ class AsyncClient(ClientBase):
 
     def _open(self) -> None:
         self._leases: TaskLeases = TaskLeases(self._connected, self._token, self.breaker)
+        # They refund the units of reservations whose callers were cancelled.
+        self._refunds: set[asyncio.Task[None]] = set()
 
     async def check(
         self,
@@ -166,7 +169,7 @@ class AsyncClient(ClientBase):
         with self._telemetry.observe(domain) as seen:
             try:
                 request = reserve_request(self._message(check), ttl, on_expiry)
-                answer = await self._send(_methods.RESERVE, request, deadline, may_repeat(request.check), seen.metadata)
+                answer = await self._reserve(request, deadline, seen.metadata)
                 decision, hold = Decision.of_message(answer.decision), answer.hold
                 expires_after = answer.expires_after.ToTimedelta()
             except WeirError as error:
@@ -267,12 +270,15 @@ class AsyncClient(ClientBase):
     async def close(self) -> None:
         """Returns leased units to the service, at most until the deadline, and closes all connections.
 
-        Calls fail afterwards. Before Python 3.11 calls in flight end with `asyncio.CancelledError`.
+        Calls fail afterwards. Before Python 3.11 calls in flight end with `asyncio.CancelledError`. Reservations whose
+        tasks were cancelled while they reserved are refunded before, at most until the deadline too.
         """
-        self._closed = True
         await to_its_end(self._close())
 
     async def _close(self) -> None:
+        if self._refunds:
+            await asyncio.wait(self._refunds, timeout=self._deadline_seconds)
+        self._closed = True
         await self._leases.return_units(self._deadline_seconds)
         self._channel_closed = True
         if self._channel:
@@ -305,6 +311,26 @@ class AsyncClient(ClientBase):
         if leased:
             self._leases.checked(leased, reply)
         return reply
+
+    async def _reserve(
+        self, request: pb.ReserveRequest, deadline: Time | None, metadata: Metadata
+    ) -> pb.ReserveResponse:
+        """Sends a reservation. If the task is cancelled meanwhile, it continues, and what it holds is refunded."""
+        repeat = may_repeat(request.check)
+        reserving = asyncio.create_task(self._send(_methods.RESERVE, request, deadline, repeat, metadata))
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            refund = asyncio.create_task(self._refund(reserving))
+            self._refunds.add(refund)
+            refund.add_done_callback(self._refunds.discard)
+            raise
+
+    async def _refund(self, reserving: asyncio.Task[pb.ReserveResponse]) -> None:
+        with suppress(WeirError):
+            hold = (await reserving).hold
+            reservation = AsyncReservation(self, Decision(allowed=True), hold, timedelta())
+            await reservation.__aexit__(asyncio.CancelledError, asyncio.CancelledError(), None)
 
     async def _send(
         self,
