@@ -304,7 +304,7 @@ class AsyncClient(ClientBase):
         if self._coalesce and self._batches is None:
             self._batches = AsyncBatches(partial(self._send_once, _methods.CHECK_BATCH))
         batches = self._batches
-        if batches and batches.take(request):
+        if batches and self._may_share(deadline) and batches.take(request):
             reply = await self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
         else:
             reply = await self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)

@@ -107,6 +107,13 @@ class ClientBase:
         limit = self._deadline_seconds if deadline is None else deadline_seconds(deadline)
         return Call(self.breaker, limit, self._retries if may_repeat else 0)
 
+    def _may_share(self, deadline: Time | None) -> bool:
+        """Returns whether a check may be coalesced: a call has the longest deadline of its checks.
+
+        A few calls with longer ones to a replica that hangs would stop all coalesced checks for as long.
+        """
+        return deadline is None or deadline_seconds(deadline) <= self._deadline_seconds
+
     def _message(self, check: Check) -> pb.CheckRequest:
         return check.to_message(identify=self._retries > 0)
 

@@ -306,7 +306,7 @@ class Client(ClientBase):
             except Rejected:
                 deadline = call.remaining()
         batches = self._batches
-        if batches and batches.take(request):
+        if batches and self._may_share(deadline) and batches.take(request):
             reply = self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
         else:
             reply = self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
