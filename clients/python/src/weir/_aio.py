@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -13,7 +14,7 @@ from typing import TypeVar
 import grpc
 
 from weir import _methods, errors
-from weir._base import ClientBase, closed, domains_of, joint_request, removed
+from weir._base import ClientBase, closed, domains_of, joint_request, pause_until_ready, removed
 from weir._batches import AsyncBatches
 from weir._call import Call
 from weir._credentials import Metadata
@@ -253,19 +254,20 @@ class AsyncClient(ClientBase):
         return removed(await self._send(_methods.RESET, request, deadline))
 
     async def wait_ready(self, timeout: Time) -> bool:
-        """Connects, and waits until the service is ready. Without it the first check connects, within its deadline.
+        """Connects, and waits until the service answers. Without it the first check connects, within its deadline.
 
         Raises:
-            WeirError: the client is closed, as for other calls.
+            WeirError: the service rejects the client's credentials; or the client is closed.
         """
-        if self._closed:
-            raise closed()
-        health: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._connected().unary_unary(_methods.HEALTH)
-        try:
-            call = health(b"", timeout=deadline_seconds(timeout), wait_for_ready=True)
-            return await self._until_closed(call) == _methods.SERVING
-        except grpc.aio.AioRpcError:
-            return False
+        ends_at = time.monotonic() + deadline_seconds(timeout)
+        while (remaining := self._open_until(ends_at)) > 0:
+            try:
+                await self._send_once(_methods.CHECK_BATCH, pb.CheckBatchRequest(), remaining, wait_for_ready=True)
+                return True
+            except grpc.aio.AioRpcError as error:
+                pause = pause_until_ready(errors.of_rpc(error), ends_at)
+            await asyncio.sleep(pause)
+        return False
 
     async def close(self) -> None:
         """Returns leased units to the service, at most until the deadline, and closes all connections.
