@@ -108,6 +108,18 @@ test("the circuit breaker opens, fails calls at once, and closes when the servic
   assert.equal(client.breakerState, "closed");
 });
 
+test("a deadline that is over before the call does not open the circuit breaker", async (t) => {
+  const { address } = await startWeir(t, {}, `lease: true${POLICY}`);
+  for (const options of [{}, { coalesce: true }, { lease: true }]) {
+    const client = await connect(t, address, { ...options, breaker: { failures: 1 } });
+    for (const deadlineMs of [0, -1, 0, -1, 0]) {
+      assert.equal((await failure(client.check(["many"], { deadlineMs }))).code, "DEADLINE_EXCEEDED");
+    }
+    assert.equal(client.breakerState, "closed");
+    assert.equal((await client.check(["many"])).source, "service");
+  }
+});
+
 async function halfOpen(client: Client): Promise<void> {
   while (client.breakerState === "open") await new Promise(setImmediate);
 }
