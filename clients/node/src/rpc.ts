@@ -138,6 +138,8 @@ export class Rpc {
       return await withRetries(isRepeatable ? retries : 0, deadline, bytes, attempt);
     } catch (error) {
       outcome = outcomeOf(error);
+      // gRPC's own error of an attempt after `close`.
+      if (!(error instanceof WeirError || error instanceof StreamRejected)) this.verifyOpen();
       throw error;
     } finally {
       breaker.settle(permit, outcome);

@@ -286,6 +286,25 @@ test("a closed client says so", async (t) => {
   assert.equal((await failure(weir.ready())).code, "CANCELLED");
 });
 
+test("a call that is not answered before its client closes fails as one of a closed client", async (t) => {
+  const replies: sendUnaryData<Buffer>[] = [];
+  const address = await startStandIn(t, (reply) => void replies.push(reply));
+  const warnings: string[] = [];
+  const logger = { warn: (line: string) => void warnings.push(line), error: assert.fail };
+  const client = await connect(t, address, { logger, onFailure: "deny" });
+  const failed = failure(client.check(["user", "alex"]));
+  const guarded = client.guard(["user", "alex"]);
+  const answered = client.check(["user", "alex"]);
+  while (replies.length < 3) await new Promise(setImmediate);
+  await client.close();
+  for (const reply of replies.splice(0, 2)) reply({ code: status.UNAVAILABLE, details: "the connection is lost" });
+  replies[0]?.(null, Buffer.alloc(0));
+  assert.equal((await failed).code, "CANCELLED");
+  assert.equal((await guarded).pass, false);
+  assert.match(warnings.join("\n"), /^no answer from weir: CANCELLED .*$/);
+  assert.equal((await answered).source, "service");
+});
+
 test("a client that is closed while it waits for a connection says so", async () => {
   const weir = new Client("127.0.0.1:1");
   const waiting = failure(weir.ready(10_000));
