@@ -142,7 +142,7 @@ async def test_a_cancellation_that_comes_with_the_answer_of_a_lease_is_raised(mo
     monkeypatch.setattr(leases, "ask", ask)
     renewal = Renewal(lease=1, sequence=1, spent=0, kept=0, want=0, generation=0, cost=1)
     call = Call(weir.Breaker(), PATIENCE_SECONDS, 0)
-    task = asyncio.create_task(leases.decide(Entry("", EXPORTS, 0), renewal, pb.CheckRequest(), call))
+    task = asyncio.create_task(leases.decide(Entry("", EXPORTS, 0, 0), renewal, pb.CheckRequest(), call))
     with pytest.raises(asyncio.CancelledError):
         await task
 

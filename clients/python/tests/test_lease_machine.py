@@ -1,15 +1,19 @@
-"""The state machine of leases behaves as in the traces that all clients replay."""
+"""The state machine of leases behaves as in the traces that all clients replay; and what calls it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import weir
+from weir._credentials import Token
 from weir._lease.holder import Grant, Refuse, Renewal, Terms
 from weir._lease.machine import Answer, LeaseMachine
+from weir._lease.threads import ThreadLeases
 
 TRACES = Path(__file__).parents[2] / "traces/holder.jsonl"
 
@@ -113,3 +117,23 @@ def test_it_does_what_the_traces_say() -> None:
         assert done == wanted, f"line {number}: {text}"
         events += 1
     assert events > 1000
+
+
+def test_a_tick_inspects_a_part_of_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected: list[LeaseMachine] = []
+
+    def is_idle(machine: LeaseMachine, now: int) -> bool:
+        inspected.append(machine)
+        return False
+
+    no_channel: Any = SimpleNamespace(stream_stream=lambda *_, **__: None)
+    leases = ThreadLeases(no_channel, Token(None), weir.Breaker())
+    monkeypatch.setattr(leases, "_ticker", SimpleNamespace(start=lambda _: None))
+    monkeypatch.setattr(LeaseMachine, "is_idle", is_idle)
+    for number in range(100):
+        leases.check("", ["api", str(number)], 1)
+    for _ in range(5):
+        seen = len(inspected)
+        assert leases.tick()
+        assert len(inspected) == seen + 20
+    assert len(set(map(id, inspected))) == 100
