@@ -13,7 +13,9 @@ import weir
 from weir._credentials import Token
 from weir._lease.holder import Grant, Refuse, Renewal, Terms
 from weir._lease.machine import Answer, LeaseMachine
+from weir._lease.requests import Flow, Outcome, Request, Requests
 from weir._lease.threads import ThreadLeases
+from weir.v1 import weir_pb2 as pb
 
 TRACES = Path(__file__).parents[2] / "traces/holder.jsonl"
 
@@ -137,3 +139,33 @@ def test_a_tick_inspects_a_part_of_the_keys(monkeypatch: pytest.MonkeyPatch) -> 
         assert leases.tick()
         assert len(inspected) == seen + 20
     assert len(set(map(id, inspected))) == 100
+
+
+def test_no_stream_is_opened_once_its_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Flow] = []
+
+    def open_stream(flow: Flow, wait_for_ready: bool) -> Any:
+        opened.append(flow)
+        if len(opened) == 1:
+            raise RuntimeError("no thread can be started")
+        return SimpleNamespace(write=lambda _: None, cancel=lambda: None)
+
+    outcomes: list[Outcome] = []
+    renewal = Renewal(lease=1, sequence=1, spent=0, kept=0, want=0, generation=0, cost=1)
+    request = Request(renewal, pb.LeaseRequest(), 0.0, outcomes.append)
+    token = Token(None)
+    requests = Requests(open_stream, token)
+    with pytest.raises(RuntimeError):
+        requests.send(request)
+    # The stream that could not be opened is not used.
+    requests.send(request)
+    assert len(opened) == 2
+
+    def closed_meanwhile() -> Any:
+        requests.close()
+        return ()
+
+    monkeypatch.setattr(token, "metadata", closed_meanwhile)
+    requests.send(request)
+    assert len(opened) == 2
+    assert [type(outcome) for outcome in outcomes] == [weir.Unavailable]
