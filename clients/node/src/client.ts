@@ -212,7 +212,10 @@ export class Client implements Disposable, AsyncDisposable {
     return removed ?? existed;
   }
 
-  /** Returns leased units to the service, waiting at most for the deadline, and closes all connections. Calls in flight fail. */
+  /**
+   * Returns leased units to the service, waiting at most for the deadline, and closes all connections. Calls in flight end by their
+   * answer or their deadline, without another attempt; coalesced checks fail.
+   */
   async close(): Promise<void> {
     this.#unwatch?.();
     const returned = this.#leases.close(this.#deadlineMs);

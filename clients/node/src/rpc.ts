@@ -128,6 +128,8 @@ export class Rpc {
     this.verifyOpen();
     const deadline = deadlineAfter(deadlineMs);
     const bytes = encode(method, request);
+    // Before the circuit breaker: it says nothing about the service.
+    if (deadlineMs <= 0) throw new WeirError("DEADLINE_EXCEEDED", "not sent: the deadline was over before the call");
     const { breaker } = this.#parts;
     const permit = breaker.admit();
     if (!permit) throw new WeirError("CIRCUIT_OPEN", "not sent: the last calls found the service down");
@@ -136,6 +138,8 @@ export class Rpc {
       return await withRetries(isRepeatable ? retries : 0, deadline, bytes, attempt);
     } catch (error) {
       outcome = outcomeOf(error);
+      // gRPC's own error of an attempt after `close`.
+      if (!(error instanceof WeirError || error instanceof StreamRejected)) this.verifyOpen();
       throw error;
     } finally {
       breaker.settle(permit, outcome);

@@ -108,6 +108,18 @@ test("the circuit breaker opens, fails calls at once, and closes when the servic
   assert.equal(client.breakerState, "closed");
 });
 
+test("a deadline that is over before the call does not open the circuit breaker", async (t) => {
+  const { address } = await startWeir(t, {}, `lease: true${POLICY}`);
+  for (const options of [{}, { coalesce: true }, { lease: true }]) {
+    const client = await connect(t, address, { ...options, breaker: { failures: 1 } });
+    for (const deadlineMs of [0, -1, 0, -1, 0]) {
+      assert.equal((await failure(client.check(["many"], { deadlineMs }))).code, "DEADLINE_EXCEEDED");
+    }
+    assert.equal(client.breakerState, "closed");
+    assert.equal((await client.check(["many"])).source, "service");
+  }
+});
+
 async function halfOpen(client: Client): Promise<void> {
   while (client.breakerState === "open") await new Promise(setImmediate);
 }
@@ -272,6 +284,25 @@ test("a closed client says so", async (t) => {
   weir.close();
   assert.equal((await failure(weir.check(["user", "alex"]))).code, "CANCELLED");
   assert.equal((await failure(weir.ready())).code, "CANCELLED");
+});
+
+test("a call that is not answered before its client closes fails as one of a closed client", async (t) => {
+  const replies: sendUnaryData<Buffer>[] = [];
+  const address = await startStandIn(t, (reply) => void replies.push(reply));
+  const warnings: string[] = [];
+  const logger = { warn: (line: string) => void warnings.push(line), error: assert.fail };
+  const client = await connect(t, address, { logger, onFailure: "deny" });
+  const failed = failure(client.check(["user", "alex"]));
+  const guarded = client.guard(["user", "alex"]);
+  const answered = client.check(["user", "alex"]);
+  while (replies.length < 3) await new Promise(setImmediate);
+  await client.close();
+  for (const reply of replies.splice(0, 2)) reply({ code: status.UNAVAILABLE, details: "the connection is lost" });
+  replies[0]?.(null, Buffer.alloc(0));
+  assert.equal((await failed).code, "CANCELLED");
+  assert.equal((await guarded).pass, false);
+  assert.match(warnings.join("\n"), /^no answer from weir: CANCELLED .*$/);
+  assert.equal((await answered).source, "service");
 });
 
 test("a client that is closed while it waits for a connection says so", async () => {

@@ -82,6 +82,37 @@ async def test_a_slot_is_given_back_all_the_same() -> None:
     assert client.settled == ["Commit"]
 
 
+@pytest.mark.parametrize("acquire", ["reserve", "slot"])
+async def test_one_that_is_cancelled_while_it_reserves_holds_nothing(
+    acquire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = weir.AsyncClient("127.0.0.1:1", deadline=PATIENCE_SECONDS)
+    started, proceed = asyncio.Event(), asyncio.Event()
+    sent: list[tuple[str, str]] = []
+
+    async def send(method: Any, request: Any, *_: Any) -> Any:
+        started.set()
+        await proceed.wait()
+        sent.append((method.name, getattr(request, "hold", "")))
+        return method.reply(hold="it") if method.name == "Reserve" else method.reply()
+
+    monkeypatch.setattr(client, "_send", send)
+
+    async def work() -> None:
+        async with getattr(client, acquire)(EXPORTS):
+            raise AssertionError("it went on")
+
+    task = asyncio.create_task(work())
+    await started.wait()
+    task.cancel()
+    # It does not wait for the answer.
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    asyncio.get_running_loop().call_soon(proceed.set)
+    await client.close()
+    assert sent == [("Reserve", ""), ("Cancel", "it")]
+
+
 async def test_a_cancellation_that_comes_as_the_block_of_a_slot_ends_is_raised(service: Service) -> None:
     async with weir.AsyncClient(service.address, deadline=DEADLINE_SECONDS) as client:
 
@@ -111,7 +142,7 @@ async def test_a_cancellation_that_comes_with_the_answer_of_a_lease_is_raised(mo
     monkeypatch.setattr(leases, "ask", ask)
     renewal = Renewal(lease=1, sequence=1, spent=0, kept=0, want=0, generation=0, cost=1)
     call = Call(weir.Breaker(), PATIENCE_SECONDS, 0)
-    task = asyncio.create_task(leases.decide(Entry("", EXPORTS, 0), renewal, pb.CheckRequest(), call))
+    task = asyncio.create_task(leases.decide(Entry("", EXPORTS, 0, 0), renewal, pb.CheckRequest(), call))
     with pytest.raises(asyncio.CancelledError):
         await task
 

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from signal import Signals
 from typing import Any
 
+import grpc
 import pytest
 from support import Service, binary, eventually
 
@@ -95,11 +98,45 @@ def test_it_connects_in_advance(client: Any) -> None:
     assert client.wait_ready(20)
 
 
+def test_a_draining_replica_is_ready(serve: Callable[..., Service], connect: Callable[..., Any]) -> None:
+    service = serve(WEIR_SHUTDOWN__DELAY="10m")
+    service.process.send_signal(Signals.SIGTERM)
+    eventually(lambda: any("draining" in line for line in service.log))
+    client = connect(service.address)
+    assert client.wait_ready(20)
+    assert client.check(TRADE)
+
+
+def test_it_waits_until_the_service_answers(connect: Callable[..., Any]) -> None:
+    failures = [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED]
+
+    def check_batch(request: bytes, context: grpc.ServicerContext) -> bytes:
+        if failures:
+            context.abort(failures.pop(), "not yet")
+        return b""
+
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(check_batch)
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("weir.v1.RateLimiter", {"CheckBatch": handler}),)
+        )
+        client = connect(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        assert not client.wait_ready(0.01)
+        server.start()
+        assert client.wait_ready(20)
+        assert not failures
+        client.close()
+        server.stop(None).wait()
+
+
 def test_a_closed_client_says_so(service: Service) -> None:
     with weir.Client(service.address) as client:
         pass
     with pytest.raises(weir.WeirError, match="closed"):
         client.check(TRADE)
+    with pytest.raises(weir.WeirError, match="closed"):
+        client.wait_ready(20)
 
 
 def test_sockets_and_several_addresses(

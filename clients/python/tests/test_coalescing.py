@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from support import DEADLINE_SECONDS, PATIENCE_SECONDS, Service
+from support import DEADLINE_SECONDS, PATIENCE_SECONDS, POLICY, Service, eventually
 from test_outages import charged, load
 
 import weir
@@ -168,6 +168,26 @@ async def test_a_caller_that_is_cancelled_leaves_the_others(service: Service) ->
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes].count(asyncio.CancelledError) == 1
         assert sum(isinstance(outcome, weir.Decision) for outcome in outcomes) == 9
+
+
+def test_checks_with_longer_deadlines_do_not_stop_the_others(
+    serve: Callable[..., Service], connect: Callable[..., Any]
+) -> None:
+    replicas = [serve(), serve(policy=POLICY.replace("99999", "77777"))]
+    client = connect([replica.address for replica in replicas], coalesce=True, deadline=1)
+
+    def check(_: int = 0, deadline: float | None = None) -> weir.Decision:
+        decision: weir.Decision = client.check(USER, cost=0, on_failure=weir.OnFailure.DENY, deadline=deadline)
+        return decision
+
+    # Both are connected.
+    eventually(lambda: len({check().limit for _ in range(4)}) == 2)
+    replicas[0].signal(Signals.SIGSTOP)
+    with ThreadPoolExecutor(4) as pool:
+        long = [pool.submit(check, deadline=2 * PATIENCE_SECONDS) for _ in range(4)]
+        eventually(lambda: sum(answer.done() for answer in long) >= len(long) // 2)
+        eventually(lambda: check().source is weir.Source.SERVICE)
+        replicas[0].signal(Signals.SIGCONT)
 
 
 def test_closing_ends_its_threads(service: Service) -> None:

@@ -55,6 +55,8 @@ def test_a_token_that_is_wrong_or_may_not(
         connect(address).check(TRADE)
     with pytest.raises(weir.Unauthenticated):
         connect(address, token="guessed").check(TRADE)
+    with pytest.raises(weir.Unauthenticated):
+        connect(address, token="guessed").wait_ready(20)
     client = connect(address, token=token)
     assert client.check(TRADE)
     with pytest.raises(weir.PermissionDenied):

@@ -1,15 +1,21 @@
-"""The state machine of leases behaves as in the traces that all clients replay."""
+"""The state machine of leases behaves as in the traces that all clients replay; and what calls it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import weir
+from weir._credentials import Token
 from weir._lease.holder import Grant, Refuse, Renewal, Terms
 from weir._lease.machine import Answer, LeaseMachine
+from weir._lease.requests import Flow, Outcome, Request, Requests
+from weir._lease.threads import ThreadLeases
+from weir.v1 import weir_pb2 as pb
 
 TRACES = Path(__file__).parents[2] / "traces/holder.jsonl"
 
@@ -113,3 +119,53 @@ def test_it_does_what_the_traces_say() -> None:
         assert done == wanted, f"line {number}: {text}"
         events += 1
     assert events > 1000
+
+
+def test_a_tick_inspects_a_part_of_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected: list[LeaseMachine] = []
+
+    def is_idle(machine: LeaseMachine, now: int) -> bool:
+        inspected.append(machine)
+        return False
+
+    no_channel: Any = SimpleNamespace(stream_stream=lambda *_, **__: None)
+    leases = ThreadLeases(no_channel, Token(None), weir.Breaker())
+    monkeypatch.setattr(leases, "_ticker", SimpleNamespace(start=lambda _: None))
+    monkeypatch.setattr(LeaseMachine, "is_idle", is_idle)
+    for number in range(100):
+        leases.check("", ["api", str(number)], 1)
+    for _ in range(5):
+        seen = len(inspected)
+        assert leases.tick()
+        assert len(inspected) == seen + 20
+    assert len(set(map(id, inspected))) == 100
+
+
+def test_no_stream_is_opened_once_its_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Flow] = []
+
+    def open_stream(flow: Flow, wait_for_ready: bool) -> Any:
+        opened.append(flow)
+        if len(opened) == 1:
+            raise RuntimeError("no thread can be started")
+        return SimpleNamespace(write=lambda _: None, cancel=lambda: None)
+
+    outcomes: list[Outcome] = []
+    renewal = Renewal(lease=1, sequence=1, spent=0, kept=0, want=0, generation=0, cost=1)
+    request = Request(renewal, pb.LeaseRequest(), 0.0, outcomes.append)
+    token = Token(None)
+    requests = Requests(open_stream, token)
+    with pytest.raises(RuntimeError):
+        requests.send(request)
+    # The stream that could not be opened is not used.
+    requests.send(request)
+    assert len(opened) == 2
+
+    def closed_meanwhile() -> Any:
+        requests.close()
+        return ()
+
+    monkeypatch.setattr(token, "metadata", closed_meanwhile)
+    requests.send(request)
+    assert len(opened) == 2
+    assert [type(outcome) for outcome in outcomes] == [weir.Unavailable]

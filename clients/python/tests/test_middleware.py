@@ -17,6 +17,7 @@ from support import Service
 import weir
 from weir import asgi
 from weir.client import status_pb2
+from weir.grpc_aio import RateLimit
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 README = Path(__file__).parents[1] / "README.md"
@@ -76,6 +77,13 @@ async def test_an_asgi_application_without_a_decision(service: Service) -> None:
         app = asgi.RateLimit(application, denying, key)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as http:
             assert (await http.get("/trade")).status_code == 503
+
+
+def test_keys_that_fail_closed_are_not_a_string() -> None:
+    anything: Any = None
+    for make in (partial(asgi.RateLimit, anything, anything, anything), partial(RateLimit, anything, anything)):
+        with pytest.raises(TypeError, match="not a string"):
+            make(fail_closed="login")
 
 
 def test_keys_of_requests() -> None:

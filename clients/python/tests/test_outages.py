@@ -61,6 +61,18 @@ def test_the_breaker_opens_after_failures_and_closes_by_a_probe(service: Service
     assert breaker.state.name == "CLOSED"
 
 
+@pytest.mark.parametrize("options", [{}, {"coalesce": True}, {"lease": True}])
+def test_a_deadline_that_is_over_before_the_call_leaves_it_closed(
+    serve: Callable[..., Service], connect: Callable[..., Any], options: Any
+) -> None:
+    client = connect(serve(policy=f"lease: true{POLICY}").address, breaker=weir.Breaker(failures=1), **options)
+    for deadline in (0, -0.001) * 5:
+        with pytest.raises(weir.DeadlineExceeded):
+            client.check(USER, deadline=deadline)
+    assert client.breaker.state.name == "CLOSED"
+    assert client.check(USER).source is weir.Source.SERVICE
+
+
 def test_refusals_and_invalid_requests_leave_it_closed(service: Service, connect: Callable[..., Any]) -> None:
     breaker = weir.Breaker(failures=1)
     client = connect(service.address, breaker=breaker)

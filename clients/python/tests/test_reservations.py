@@ -3,12 +3,14 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from signal import Signals
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support import Service, eventually
 
 import weir
+from weir._slot import Slot
 
 USER = ["user", "alex"]
 TTL = timedelta(minutes=5)
@@ -124,6 +126,16 @@ def test_a_slot_is_extended_while_work_runs(client: Any) -> None:
                 assert not slot.lost
                 assert client.check(EXPORTS, cost=0).remaining == 0
         assert client.check(EXPORTS, cost=0).remaining == 1
+
+
+def test_the_first_extension_of_a_slot_counts_from_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    reservation: Any = SimpleNamespace(expires_after=timedelta(seconds=3), is_held=True)
+    slot = Slot(lambda: reservation, None)
+    slot._reservation = reservation
+    for now, pause in ((10.0, 1.0), (10.75, 0.25), (12.0, 0.0)):
+        monkeypatch.setattr("time.monotonic", lambda now=now: now)
+        assert slot._held_from(sent_at=10.0) == (pause, 0.5)
+        assert not slot.lost
 
 
 def test_a_slot_outlives_an_extension_that_hangs(service: Service, client: Any) -> None:

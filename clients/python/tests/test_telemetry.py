@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -90,6 +92,22 @@ def test_each_check_of_a_call_that_fails_is_counted_in_its_domain(
         ("other", "refused", "fallback"): 1,
         ("default", "allowed", "fallback"): 5,
     }
+
+
+async def test_a_check_that_is_cancelled_is_in_no_metric() -> None:
+    collector = Collector()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        options: Any = collector.options
+        async with weir.AsyncClient(address, deadline=20, **options) as client:
+            task = asyncio.create_task(client.check(TRADE))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert len(collector.spans.get_finished_spans()) == 1
+    assert collector.counts() == {}
+    assert collector.points("weir.client.duration") == {}
 
 
 def test_leased_checks_are_counted_alone(serve: Callable[..., Service], connect: Callable[..., Any]) -> None:

@@ -61,7 +61,13 @@ def test_both_sides_show_certificates(service: Service, connect: Callable[..., A
             client.check(USER)
 
 
-def test_files_that_are_missing_fail_at_once(certificates: Path) -> None:
+def test_files_that_are_missing_or_empty_fail_at_once(certificates: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.write_text("\n")
+    tls: tuple[Any, ...] = ({"ca": empty}, {"cert": empty, "key": certificates / "client.key"})
+    for files in tls:
+        with pytest.raises(ValueError, match=r"empty\.pem is empty"):
+            weir.Client("127.0.0.1:1", tls=weir.TLS(**files))
     with pytest.raises(FileNotFoundError):
         weir.Client("127.0.0.1:1", tls=weir.TLS(ca=certificates / "none.pem"))
     with pytest.raises(ValueError, match="needed together"):

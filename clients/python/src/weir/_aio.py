@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -12,7 +14,7 @@ from typing import TypeVar
 import grpc
 
 from weir import _methods, errors
-from weir._base import ClientBase, closed, domains_of, joint_request, removed
+from weir._base import ClientBase, closed, domains_of, joint_request, pause_until_ready, removed
 from weir._batches import AsyncBatches
 from weir._call import Call
 from weir._credentials import Metadata
@@ -47,6 +49,8 @@ class AsyncClient(ClientBase):
 
     def _open(self) -> None:
         self._leases: TaskLeases = TaskLeases(self._connected, self._token, self.breaker)
+        # They refund the units of reservations whose callers were cancelled.
+        self._refunds: set[asyncio.Task[None]] = set()
 
     async def check(
         self,
@@ -166,7 +170,7 @@ class AsyncClient(ClientBase):
         with self._telemetry.observe(domain) as seen:
             try:
                 request = reserve_request(self._message(check), ttl, on_expiry)
-                answer = await self._send(_methods.RESERVE, request, deadline, may_repeat(request.check), seen.metadata)
+                answer = await self._reserve(request, deadline, seen.metadata)
                 decision, hold = Decision.of_message(answer.decision), answer.hold
                 expires_after = answer.expires_after.ToTimedelta()
             except WeirError as error:
@@ -250,29 +254,33 @@ class AsyncClient(ClientBase):
         return removed(await self._send(_methods.RESET, request, deadline))
 
     async def wait_ready(self, timeout: Time) -> bool:
-        """Connects, and waits until the service is ready. Without it the first check connects, within its deadline.
+        """Connects, and waits until the service answers. Without it the first check connects, within its deadline.
 
         Raises:
-            WeirError: the client is closed, as for other calls.
+            WeirError: the service rejects the client's credentials; or the client is closed.
         """
-        if self._closed:
-            raise closed()
-        health: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._connected().unary_unary(_methods.HEALTH)
-        try:
-            call = health(b"", timeout=deadline_seconds(timeout), wait_for_ready=True)
-            return await self._until_closed(call) == _methods.SERVING
-        except grpc.aio.AioRpcError:
-            return False
+        ends_at = time.monotonic() + deadline_seconds(timeout)
+        while (remaining := self._open_until(ends_at)) > 0:
+            try:
+                await self._send_once(_methods.CHECK_BATCH, pb.CheckBatchRequest(), remaining, wait_for_ready=True)
+                return True
+            except grpc.aio.AioRpcError as error:
+                pause = pause_until_ready(errors.of_rpc(error), ends_at)
+            await asyncio.sleep(pause)
+        return False
 
     async def close(self) -> None:
         """Returns leased units to the service, at most until the deadline, and closes all connections.
 
-        Calls fail afterwards. Before Python 3.11 calls in flight end with `asyncio.CancelledError`.
+        Calls fail afterwards. Before Python 3.11 calls in flight end with `asyncio.CancelledError`. Reservations whose
+        tasks were cancelled while they reserved are refunded before, at most until the deadline too.
         """
-        self._closed = True
         await to_its_end(self._close())
 
     async def _close(self) -> None:
+        if self._refunds:
+            await asyncio.wait(self._refunds, timeout=self._deadline_seconds)
+        self._closed = True
         await self._leases.return_units(self._deadline_seconds)
         self._channel_closed = True
         if self._channel:
@@ -298,13 +306,33 @@ class AsyncClient(ClientBase):
         if self._coalesce and self._batches is None:
             self._batches = AsyncBatches(partial(self._send_once, _methods.CHECK_BATCH))
         batches = self._batches
-        if batches and batches.take(request):
+        if batches and self._may_share(deadline) and batches.take(request):
             reply = await self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
         else:
             reply = await self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
         if leased:
             self._leases.checked(leased, reply)
         return reply
+
+    async def _reserve(
+        self, request: pb.ReserveRequest, deadline: Time | None, metadata: Metadata
+    ) -> pb.ReserveResponse:
+        """Sends a reservation. If the task is cancelled meanwhile, it continues, and what it holds is refunded."""
+        repeat = may_repeat(request.check)
+        reserving = asyncio.create_task(self._send(_methods.RESERVE, request, deadline, repeat, metadata))
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            refund = asyncio.create_task(self._refund(reserving))
+            self._refunds.add(refund)
+            refund.add_done_callback(self._refunds.discard)
+            raise
+
+    async def _refund(self, reserving: asyncio.Task[pb.ReserveResponse]) -> None:
+        with suppress(WeirError):
+            hold = (await reserving).hold
+            reservation = AsyncReservation(self, Decision(allowed=True), hold, timedelta())
+            await reservation.__aexit__(asyncio.CancelledError, asyncio.CancelledError(), None)
 
     async def _send(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from weir._methods import Method, Reply, Request
 from weir._request import Check
 from weir._telemetry import telemetry
 from weir._times import Time, deadline_seconds
-from weir.errors import InvalidRequest, WeirError
+from weir.errors import InvalidRequest, Outage, WeirError
 from weir.v1 import weir_pb2 as pb
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
 DEADLINE_SECONDS = 0.05
+_READY_PAUSE_SECONDS = 0.05
 
 
 class ClientBase:
@@ -107,6 +109,19 @@ class ClientBase:
         limit = self._deadline_seconds if deadline is None else deadline_seconds(deadline)
         return Call(self.breaker, limit, self._retries if may_repeat else 0)
 
+    def _may_share(self, deadline: Time | None) -> bool:
+        """Returns whether a check may be coalesced: a call has the longest deadline of its checks.
+
+        A few calls with longer ones to a replica that hangs would stop all coalesced checks for as long.
+        """
+        return deadline is None or deadline_seconds(deadline) <= self._deadline_seconds
+
+    def _open_until(self, ends_at: float) -> float:
+        """Returns the seconds until then, if the client is not closed."""
+        if self._closed:
+            raise closed()
+        return ends_at - time.monotonic()
+
     def _message(self, check: Check) -> pb.CheckRequest:
         return check.to_message(identify=self._retries > 0)
 
@@ -170,6 +185,13 @@ class ClientBase:
 def closed() -> WeirError:
     """Returns the error of a call on a closed client."""
     return errors.of_status(grpc.StatusCode.CANCELLED, "the client is closed")
+
+
+def pause_until_ready(error: WeirError, ends_at: float) -> float:
+    """Returns the seconds until the service is asked again, after this error of `wait_ready`."""
+    if not isinstance(error, Outage):
+        raise error
+    return min(_READY_PAUSE_SECONDS, max(ends_at - time.monotonic(), 0))
 
 
 def joint_request(checks: Sequence[Check]) -> pb.CheckAllRequest:

@@ -35,6 +35,8 @@ class Call:
         self._first_error: WeirError | None = None
 
     def __enter__(self) -> Call:
+        # A deadline that is over before the call is sent says nothing about the service.
+        self.remaining()
         self._permit = self._breaker.enter()
         return self
 

@@ -39,8 +39,17 @@ class TLS:
         """Reads the files."""
         if (self.cert is None) != (self.key is None):
             raise ValueError("TLS: cert and key are needed together")
-        ca, key, cert = (path and Path(path).read_bytes() for path in (self.ca, self.key, self.cert))
-        return grpc.ssl_channel_credentials(ca or None, key or None, cert or None)
+        return grpc.ssl_channel_credentials(*(_read(path) for path in (self.ca, self.key, self.cert)))
+
+
+def _read(path: str | PathLike[str] | None) -> bytes | None:
+    if not path:
+        return None
+    content = Path(path).read_bytes()
+    if not content.strip():
+        # gRPC would use its own CA certificates, or no client certificate.
+        raise ValueError(f"TLS: {path} is empty")
+    return content
 
 
 def uri(target: Target) -> str:

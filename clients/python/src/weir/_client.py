@@ -12,7 +12,7 @@ from types import TracebackType
 import grpc
 
 from weir import _methods, errors
-from weir._base import ClientBase, closed, domains_of, joint_request, removed
+from weir._base import ClientBase, domains_of, joint_request, pause_until_ready, removed
 from weir._batches import Batches
 from weir._call import Call
 from weir._credentials import Metadata
@@ -260,20 +260,20 @@ class Client(ClientBase):
         return removed(self._send(_methods.RESET, request, deadline))
 
     def wait_ready(self, timeout: Time) -> bool:
-        """Connects, and waits until the service is ready. Without it the first check connects, within its deadline.
+        """Connects, and waits until the service answers. Without it the first check connects, within its deadline.
 
         Raises:
-            WeirError: the client is closed, as for other calls.
+            WeirError: the service rejects the client's credentials; or the client is closed.
         """
-        health: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(_methods.HEALTH)
-        try:
-            return health(b"", timeout=deadline_seconds(timeout), wait_for_ready=True) == _methods.SERVING
-        except (grpc.RpcError, ValueError) as error:
-            if self._closed:
-                raise closed() from None
-            if isinstance(error, ValueError):
-                raise
-            return False
+        ends_at = time.monotonic() + deadline_seconds(timeout)
+        while (remaining := self._open_until(ends_at)) > 0:
+            try:
+                self._send_once(_methods.CHECK_BATCH, pb.CheckBatchRequest(), remaining, wait_for_ready=True)
+                return True
+            except grpc.RpcError as error:
+                pause = pause_until_ready(errors.of_rpc(error), ends_at)
+            time.sleep(pause)
+        return False
 
     def close(self) -> None:
         """Returns leased units to the service, at most until the deadline, and closes all connections.
@@ -306,7 +306,7 @@ class Client(ClientBase):
             except Rejected:
                 deadline = call.remaining()
         batches = self._batches
-        if batches and batches.take(request):
+        if batches and self._may_share(deadline) and batches.take(request):
             reply = self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
         else:
             reply = self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)

@@ -26,6 +26,13 @@ def key_of(*parts: str | Callable[[Request], str | None]) -> Callable[[Request],
     return key
 
 
+def fail_closed_of(which: bool | Collection[str] | None) -> bool | Collection[str] | None:
+    """Verifies the option `fail_closed`. A string is a collection too: of its parts, so `/in` would be in `login`."""
+    if isinstance(which, str):
+        raise TypeError("fail_closed must be a bool or a collection of segments, as in {'login'}, not a string")
+    return which
+
+
 def fails_closed(key: Sequence[str], which: bool | Collection[str] | None) -> bool | None:
     """Returns whether this key fails closed: all, none, or some by their last segment. None: as the client does."""
     return which if isinstance(which, bool) or which is None else bool(key) and key[-1] in which

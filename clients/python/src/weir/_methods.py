@@ -1,4 +1,4 @@
-"""The methods of `weir.v1.RateLimiter`, and of gRPC's health service, that the clients call."""
+"""The methods of `weir.v1.RateLimiter` that the clients call."""
 
 from __future__ import annotations
 
@@ -37,8 +37,3 @@ EXTEND = Method("Extend", pb.ExtendRequest, pb.ExtendResponse)
 RESET = Method("Reset", pb.ResetRequest, pb.ResetResponse)
 LEASE = Method("Lease", pb.LeaseRequest, pb.LeaseResponse)
 """Bidirectional streaming."""
-
-HEALTH = "/grpc.health.v1.Health/Check"
-"""gRPC's health check. An empty request is about the whole server."""
-SERVING = b"\x08\x01"
-"""The answer `status: SERVING`."""

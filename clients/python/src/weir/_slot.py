@@ -37,14 +37,15 @@ class _Held(Generic[AnyReservation]):
         """Whether the slot is lost: it could not be extended in time, and another client may hold it."""
         return self._lost or (self._reservation.is_held and time.monotonic() >= self._ends_at)
 
-    def _held_from(self, sent_at: float) -> float:
-        """Sets the expiry, and returns the seconds until the next extension: a third of the time.
+    def _held_from(self, sent_at: float) -> tuple[float, float]:
+        """Sets the expiry, and returns the seconds until the next extension, and the bound of each attempt.
 
-        Each attempt is bounded by a sixth, so that after an attempt that hangs two more are possible.
+        A slot is extended at a third of its time, which counts from the request. Each attempt is bounded by a sixth,
+        so that after an attempt that hangs two more are possible.
         """
         seconds = self._reservation.expires_after.total_seconds()
         self._ends_at = sent_at + seconds
-        return seconds / 3
+        return max(sent_at + seconds / 3 - time.monotonic(), 0), seconds / 6
 
     def _not_extended(self, failure: WeirError) -> bool:
         """Records a failed extension. Returns whether the slot is lost."""
@@ -68,8 +69,8 @@ class Slot(_Held[Reservation]):
         sent_at = time.monotonic()
         self._reservation = self._reserve()
         if self._reservation.is_held:
-            pause = self._held_from(sent_at)
-            Thread(target=self._extend, args=(pause, self._done), daemon=True, name="weir-slot").start()
+            times = self._held_from(sent_at)
+            Thread(target=self._extend, args=(*times, self._done), daemon=True, name="weir-slot").start()
         return self
 
     def __exit__(
@@ -80,14 +81,12 @@ class Slot(_Held[Reservation]):
         # charged.
         self._reservation.__exit__(None, None, None)
 
-    def _extend(self, pause: float, done: Event) -> None:
-        retry = pause / 2
+    def _extend(self, pause: float, retry: float, done: Event) -> None:
         while not done.wait(pause):
             sent_at = time.monotonic()
             try:
                 self._reservation.extend(self._ttl, deadline=retry)
-                pause = self._held_from(sent_at)
-                retry = pause / 2
+                pause, retry = self._held_from(sent_at)
             except WeirError as failure:
                 if done.is_set() or self._not_extended(failure):
                     return
@@ -107,7 +106,7 @@ class AsyncSlot(_Held[AsyncReservation]):
         sent_at = time.monotonic()
         self._reservation = await self._reserve()
         if self._reservation.is_held:
-            self._task = asyncio.create_task(self._extend(self._held_from(sent_at)))
+            self._task = asyncio.create_task(self._extend(*self._held_from(sent_at)))
         return self
 
     async def __aexit__(
@@ -121,15 +120,13 @@ class AsyncSlot(_Held[AsyncReservation]):
         finally:
             await self._reservation.__aexit__(None, None, None)
 
-    async def _extend(self, pause: float) -> None:
-        retry = pause / 2
+    async def _extend(self, pause: float, retry: float) -> None:
         while True:
             await asyncio.sleep(pause)
             sent_at = time.monotonic()
             try:
                 await self._reservation.extend(self._ttl, deadline=retry)
-                pause = self._held_from(sent_at)
-                retry = pause / 2
+                pause, retry = self._held_from(sent_at)
             except WeirError as failure:
                 if self._not_extended(failure):
                     return

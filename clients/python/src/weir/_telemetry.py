@@ -140,7 +140,9 @@ class OpenTelemetry:
                 recording.failed(error, len(domains))
                 raise
             finally:
-                self._duration.record(time.perf_counter() - started, {"domain": domain})
+                # One that is cancelled has no outcome, and is in neither metric.
+                if recording.decisions:
+                    self._duration.record(time.perf_counter() - started, {"domain": domain})
                 for decision, of_check in zip(recording.decisions, domains, strict=False):
                     self._checks.add(1, {**_labels(decision), "domain": _name(of_check)})
 

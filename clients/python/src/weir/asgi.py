@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from weir._aio import AsyncClient
 from weir._guard import Headers, Verdict
-from weir._keys import fails_closed, key_of
+from weir._keys import fail_closed_of, fails_closed, key_of
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -56,7 +56,7 @@ class RateLimit:
         self._client = client
         self._key = key
         self._domain = domain
-        self._fail_closed = fail_closed
+        self._fail_closed = fail_closed_of(fail_closed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""

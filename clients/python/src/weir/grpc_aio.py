@@ -18,7 +18,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from weir._aio import AsyncClient
 from weir._guard import Verdict
-from weir._keys import fails_closed, key_of
+from weir._keys import fail_closed_of, fails_closed, key_of
 from weir.client import status_pb2
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -67,7 +67,7 @@ class RateLimit(grpc.aio.ServerInterceptor):
         self._client = client
         self._key = key
         self._domain = domain
-        self._fail_closed = fail_closed
+        self._fail_closed = fail_closed_of(fail_closed)
 
     async def intercept_service(
         self,

@@ -131,23 +131,28 @@ class Requests:
 
     def send(self, request: Request) -> None:
         """Sends a request, on a new stream if there is none."""
-        if self._is_closed:
-            request.done(Unavailable("the client is closed"))
-            return
         if time.monotonic() < self._reopen_at:
             request.done(Rejected())
             return
         token = self._token.metadata()
         with self._lock:
-            flow = self._flow
-            if flow is None or flow.token != token:
-                # The token has changed. Requests in flight with the old one are still answered.
-                if flow:
-                    flow.stream.end()
-                self._flow = flow = Flow(self, token)
-                flow.stream = self._open(flow, request.is_repeated)
-            flow.waiting.append(request)
-            flow.stream.write(request.message)
+            # `close` waits for the lock, so the channel is open until it is released.
+            if not self._is_closed:
+                self._write(request, token)
+                return
+        request.done(Unavailable("the client is closed"))
+
+    def _write(self, request: Request, token: Metadata) -> None:
+        flow = self._flow
+        if flow is None or flow.token != token:
+            # The token has changed. Requests in flight with the old one are still answered.
+            if flow:
+                flow.stream.end()
+            flow = Flow(self, token)
+            flow.stream = self._open(flow, request.is_repeated)
+            self._flow = flow
+        flow.waiting.append(request)
+        flow.stream.write(request.message)
 
     def take_first(self, flow: Flow) -> Request | None:
         """Removes and returns the oldest request of a flow."""
@@ -198,8 +203,8 @@ class Requests:
 
     def close(self) -> None:
         """Ends the stream immediately. Later requests fail."""
-        self._is_closed = True
         with self._lock:
+            self._is_closed = True
             flow, self._flow = self._flow, None
         if flow:
             flow.stream.cancel()

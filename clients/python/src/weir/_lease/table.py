@@ -19,6 +19,8 @@ from weir.errors import CircuitOpen, WeirError
 from weir.v1 import weir_pb2 as pb
 
 TICK_SECONDS = 0.02
+_SWEEPS = 5
+"""The ticks in which all entries are swept: the event loop must not wait for all of them in each."""
 _MAX_KEYS = 10_000
 _HOLDER_BYTES = 16
 _RENEWAL_DEADLINE_SECONDS = 0.1
@@ -28,14 +30,15 @@ _RENEWAL_DEADLINE_SECONDS = 0.1
 class Entry:
     """The lease of one key."""
 
-    __slots__ = ("domain", "is_dropped", "key", "lock", "machine")
+    __slots__ = ("domain", "is_dropped", "key", "lock", "machine", "sweep")
 
-    def __init__(self, domain: str, key: Sequence[str], last_lease: int) -> None:
+    def __init__(self, domain: str, key: Sequence[str], last_lease: int, sweep: int) -> None:
         self.domain = domain
         self.key = key
         self.lock = Lock()
         self.machine = LeaseMachine(last_lease)
         self.is_dropped = False
+        self.sweep = sweep  # in which of `_SWEEPS` ticks it is dropped if it is idle
 
 
 class ToAsk(NamedTuple):
@@ -78,6 +81,7 @@ class Leases:
         # The highest lease number among dropped entries: a key must not use a number twice.
         self._last_lease = 0
         self._is_ticking = False
+        self._ticks = 0
 
     def check(self, domain: str, key: Sequence[str], cost: int) -> Decision | ToAsk | None:
         """Returns the decision of the lease, or how the service decides. None: an ordinary check, without a lease."""
@@ -160,14 +164,17 @@ class Leases:
         self._requests.close()
 
     def tick(self) -> bool:
-        """Sends renewals that are due, and drops idle leases.
+        """Sends renewals that are due, and drops idle leases, a part of them in each tick.
 
         Returns:
             Whether it must be called again.
         """
         self._requests.replace_late()
-        now = _now()
+        self._ticks += 1
+        now, sweep = _now(), self._ticks % _SWEEPS
         for name, entry in list(self._entries.items()):
+            if entry.sweep != sweep and not entry.machine.balance.is_due(now):
+                continue
             with entry.lock:
                 renewal = None if self._requests.is_full else entry.machine.tick(now)
                 entry.is_dropped = entry.machine.is_idle(now)
@@ -196,7 +203,8 @@ class Leases:
             if self._is_closed or len(self._entries) >= _MAX_KEYS:
                 return None
             domain, *key = name
-            entry = self._entries.setdefault(name, Entry(domain, key, self._last_lease))
+            sweep = len(self._entries) % _SWEEPS
+            entry = self._entries.setdefault(name, Entry(domain, key, self._last_lease, sweep))
             starts, self._is_ticking = not self._is_ticking, True
         if starts:
             self._ticker.start(self.tick)
