@@ -115,7 +115,8 @@ struct Printed {
 
 impl Reserve {
     pub(super) fn run(self) -> CommandResult {
-        hint::check_expansion(&self.charged.key)?;
+        let KeyArgs { key, domain, .. } = &self.charged;
+        hint::check_expansion(key)?;
         let on_expiry = match self.on_expiry {
             OnExpiry::Keep => proto::OnExpiry::Keep,
             OnExpiry::Release => proto::OnExpiry::Release,
@@ -130,13 +131,7 @@ impl Reserve {
             };
             let decision = answer.decision.as_ref();
             if decision.is_some_and(|decision| decision.levels.is_empty() && decision.r#override.is_empty()) {
-                hint::warn_of_unlimited(
-                    &mut service,
-                    &self.charged.domain,
-                    &self.charged.key,
-                    hint::KeyForm::Arguments,
-                )
-                .await;
+                hint::warn_of_unlimited(&mut service, domain, key, hint::KeyForm::Arguments).await;
             }
             Ok(answer)
         })?;

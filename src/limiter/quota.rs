@@ -12,8 +12,8 @@
 use std::{ptr, sync::LazyLock};
 
 use weir_core::{
-    algorithm::{Bounds, Params, RateBound, find, fixed_window::FixedWindow},
-    domain::{Charge, Key, Micros, OnStoreFailure, StepInput, time::SECOND},
+    algorithm::{Bounds, Params, find, fixed_window::FixedWindow},
+    domain::{Charge, Key, Micros, OnStoreFailure, time::SECOND},
     hold::{Grant, Renewal},
     plan::{Level, Limit, Origin, Plan},
     quota::{MAX_RATE, UNITS_PER_REQUEST},
@@ -155,17 +155,7 @@ fn levels<'a>(domain: &'a Domain, found: &ResolvedDescriptor<'a>, overrides: &'a
 
 /// Returns the rate that a limit admits in the long run, in units; 0 if it is too low to be assigned.
 fn rate(params: &Params) -> u64 {
-    let (count, period) = match params.rate_bound() {
-        Some(
-            RateBound::Metered { count, period, .. }
-            | RateBound::Sliding { count, period }
-            | RateBound::Windowed { count, period, .. },
-        ) => (count, period),
-        None => {
-            let peek = StepInput { now: 0, cost: 0, max_wait: None, phase: 0 };
-            (params.step(None, &peek).0.limit, params.window())
-        }
-    };
+    let (count, period) = params.long_run();
     let a_second = u128::from(count) * u128::from(UNITS_PER_REQUEST) * SECOND as u128;
     let rate = (a_second / period.max(1) as u128).min(u128::from(MAX_RATE)) as u64;
     if rate < MIN_RATE { 0 } else { rate }
@@ -268,8 +258,7 @@ mod tests {
     fn a_bucket_of_any_rate_is_exact() {
         for capacity in [1, 50, 999_983, 1_000_003, 123_456_789, MAX_RATE - 1, MAX_RATE] {
             let bucket = bucket_of(capacity).unwrap();
-            let peek = StepInput { now: 0, cost: 0, max_wait: None, phase: 0 };
-            assert_eq!(bucket.step(None, &peek).0.limit, capacity);
+            assert_eq!(bucket.at_once(), capacity);
             assert!(bucket.window() <= SECOND + 1_000, "{capacity} drains in {}", bucket.window());
         }
     }

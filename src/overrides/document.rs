@@ -58,7 +58,7 @@ impl StoredOverride {
     }
 
     /// Parses the document of this name.
-    pub(super) fn parse(name: &str, text: &str, bounds: &Bounds) -> Self {
+    pub fn parse(name: &str, text: &str, bounds: &Bounds) -> Self {
         read(text, bounds).map_or_else(|_| Self::unreadable(name, text), Self::Readable)
     }
 

@@ -23,7 +23,7 @@ use weir_core::{
 };
 use weir_policy::{
     Overrides,
-    overrides::{Change, Effect, Override, OverrideError, effects},
+    overrides::{Effect, Override, OverrideError, effects},
 };
 use weir_store::{
     AnyStore, Failure,
@@ -59,32 +59,6 @@ pub struct OverrideService {
     removal_warnings: LogLimit,
 }
 
-/// An override to be set.
-#[derive(Debug)]
-pub struct NewOverride {
-    /// The domain.
-    pub domain: String,
-    /// The pattern of the keys.
-    pub pattern: Vec<String>,
-    /// The change.
-    pub change: Change,
-    /// The reason.
-    pub reason: String,
-    /// The start; `None`: now.
-    pub start: Option<Micros>,
-    /// The end, if there is one.
-    pub end: Option<OverrideEnd>,
-}
-
-/// The end of an override.
-#[derive(Clone, Copy, Debug)]
-pub enum OverrideEnd {
-    /// At this time.
-    At(Micros),
-    /// After this duration from its start.
-    After(Micros),
-}
-
 /// The result of setting an override, or of a dry run.
 pub struct SetOutcome {
     /// The override.
@@ -93,18 +67,6 @@ pub struct SetOutcome {
     pub replaced: Option<StoredOverride>,
     /// The effects on the policy's limits.
     pub effects: Vec<Effect>,
-}
-
-/// A change of an override in the audit log.
-pub struct AuditEvent {
-    /// Its position in the log.
-    pub id: ChangeId,
-    /// The actor.
-    pub actor: String,
-    /// The override before; `None`: there was none.
-    pub before: Option<StoredOverride>,
-    /// The override after; `None`: it was ended.
-    pub after: Option<StoredOverride>,
 }
 
 /// Reasons why an override is not changed.
@@ -185,33 +147,24 @@ impl OverrideService {
         });
     }
 
-    /// Sets an override in place of the one for the same keys; with `dry_run` only returns its effects.
+    /// Sets the override that `make` makes of the current time, in place of the one for the same keys; with `dry_run`
+    /// only returns its effects. The id, the author and the time at which it was set are those of this call.
     ///
     /// # Errors
     /// [`SetError`].
-    pub async fn set(&self, new: NewOverride, actor: &str, dry_run: bool) -> Result<SetOutcome, SetError> {
-        let NewOverride { domain, pattern, change, reason, start, end } = new;
+    pub async fn set(
+        &self,
+        actor: &str,
+        dry_run: bool,
+        make: impl FnOnce(Micros) -> Override,
+    ) -> Result<SetOutcome, SetError> {
         self.read().await?;
         let now = self.clock.now();
-        let start = start.unwrap_or(now);
-        let end = end.map(|end| match end {
-            OverrideEnd::At(end) => end,
-            OverrideEnd::After(length) => start.saturating_add(length),
-        });
-        if end.is_some_and(|end| end > LAST_MOMENT) {
+        let id = format!("{:012x}", OsPlatform.random() & 0xffff_ffff_ffff).into();
+        let value = Override { id, author: actor.into(), set_at: now, ..make(now) };
+        if value.end.is_some_and(|end| end > LAST_MOMENT) {
             return Err(OverrideError::LateEnd.into());
         }
-        let value = Override {
-            id: format!("{:012x}", OsPlatform.random() & 0xffff_ffff_ffff).into(),
-            domain: domain.into(),
-            pattern: pattern.into_iter().map(Into::into).collect(),
-            change,
-            reason: reason.into(),
-            author: actor.into(),
-            set_at: now,
-            start,
-            end,
-        };
         value.check_bounds()?;
         if value.end.is_some_and(|end| end <= now) {
             return Err(OverrideError::End.into());
@@ -276,13 +229,8 @@ impl OverrideService {
     ///
     /// # Errors
     /// [`Failure`] if the store cannot be read.
-    pub async fn audit(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<AuditEvent>, Failure> {
-        let event = |Changed { id, name, before, after, actor, .. }| {
-            let [before, after] =
-                [before, after].map(|text| text.map(|text| StoredOverride::parse(&name, &text, &self.bounds)));
-            AuditEvent { id, actor, before, after }
-        };
-        Ok(self.documents.log(before, most).await?.into_iter().map(event).collect())
+    pub async fn audit(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<Changed>, Failure> {
+        self.documents.log(before, most).await
     }
 
     /// Returns the bounds of parameters.

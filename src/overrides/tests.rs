@@ -16,7 +16,7 @@ use weir_store::{
     memory::MemorySettings,
 };
 
-use super::{NewOverride, OverrideEnd, OverrideService, StoredOverride, document};
+use super::{OverrideService, StoredOverride, document};
 use crate::{limiter::Limiter, telemetry::Metrics};
 
 /// Timeout on a busy machine.
@@ -54,10 +54,12 @@ fn service() -> (Arc<OverrideService>, Arc<ManualClock>, Arc<Held>) {
     (Arc::new(OverrideService { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..service }), clock, held)
 }
 
-async fn ban(service: &OverrideService, user: usize, end: Option<OverrideEnd>) {
-    let (domain, pattern) = (String::new(), vec!["user".to_owned(), user.to_string()]);
-    let new = NewOverride { domain, pattern, change: Change::Ban, reason: "a test".to_owned(), start: None, end };
-    service.set(new, "me", false).await.expect("it is set");
+async fn ban(service: &OverrideService, user: usize, end: Option<Micros>) {
+    let [id, domain, author, reason] = ["", "", "", "a test"].map(Box::from);
+    let pattern = ["user".into(), user.to_string().into()].into();
+    let make =
+        |now| Override { id, domain, pattern, change: Change::Ban, reason, author, set_at: now, start: now, end };
+    service.set("me", false, make).await.expect("it is set");
 }
 
 async fn stored(service: &OverrideService) -> usize {
@@ -71,7 +73,7 @@ async fn stored(service: &OverrideService) -> usize {
 async fn reads_do_not_wait_for_the_removal_of_what_has_ended() {
     let (service, clock, held) = service();
     for user in 0..300 {
-        ban(&service, user, Some(OverrideEnd::At(1_000))).await;
+        ban(&service, user, Some(1_000)).await;
     }
     ban(&service, 300, None).await;
     tokio::task::block_in_place(|| {
@@ -156,12 +158,12 @@ async fn an_unreadable_override_is_listed_until_the_store_has_another_or_none() 
 #[tokio::test]
 async fn an_override_set_again_is_not_removed() {
     let (service, clock, _) = service();
-    ban(&service, 0, Some(OverrideEnd::At(1_000))).await;
-    ban(&service, 1, Some(OverrideEnd::At(1_000))).await;
+    ban(&service, 0, Some(1_000)).await;
+    ban(&service, 1, Some(1_000)).await;
     clock.set(1_000);
     service.refresh().await;
     assert_eq!((stored(&service).await, service.cache.lock().ended(9).len()), (2, 2));
-    ban(&service, 1, Some(OverrideEnd::At(2_000))).await;
+    ban(&service, 1, Some(2_000)).await;
     assert_eq!(service.cache.lock().ended(9).len(), 1);
     service.remove_ended().await;
     assert_eq!((stored(&service).await, service.cache.lock().ended(9).len()), (1, 0));
@@ -174,8 +176,8 @@ async fn an_override_ended_by_a_fast_clock_is_restored_by_the_store() {
     // The limiter uses the clock of the system.
     let started = SystemClock::default().now();
     clock.set(started);
-    ban(&service, 0, Some(OverrideEnd::At(started + HOUR))).await;
-    ban(&service, 1, Some(OverrideEnd::At(started + 3 * HOUR))).await;
+    ban(&service, 0, Some(started + HOUR)).await;
+    ban(&service, 1, Some(started + 3 * HOUR)).await;
     let in_force = || {
         let handle = service.limiter.policy_guard();
         let is_banned = |user: &[u8]| handle.policy.overrides().active("", [b"user", user].into_iter()).is_some();

@@ -6,7 +6,7 @@ use serde_json::json;
 use weir::proto::{CheckAllRequest, CheckBatchRequest, CheckResponse, Override, r#override::Change};
 
 use crate::support::{
-    Folder, Server, eventually, finish,
+    Folder, Run, Server, eventually, finish,
     http::Client,
     overrides::{end, over, set, try_set},
     requests::{check, gcra, peek, short, with_limits},
@@ -209,20 +209,23 @@ async fn commands_set_list_and_end() {
     }
 }
 
+/// Exports the overrides of a server. Returns how `weir limits explain` explains a key of a domain with them.
+fn explain_exported(server: &Server, domain: &'static str) -> impl Fn(&[&str]) -> Run {
+    let [policy, exported] = ["limits.yaml", "overrides.jsonl"].map(|name| server.dir.path().join(name));
+    fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
+    move |key| {
+        let command = ["limits", "explain", "--domain", domain];
+        finish(weir().args(command).arg(&policy).args(key).arg("--overrides").arg(&exported))
+    }
+}
+
 #[tokio::test]
 async fn explain_applies_exported_overrides() {
     let server = Server::with_policy(POLICY);
     set(&server, over(&["user", "alex"], Change::Factor(0.1))).await;
     set(&server, over(&["user", "alex", "trade"], Change::Unlimited(true))).await;
     set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
-    let (policy, exported) = (server.dir.path().join("policy.yaml"), server.dir.path().join("overrides.jsonl"));
-    fs::write(&policy, POLICY).expect("written");
-    fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
-    let explain = |key: &[&str]| {
-        let mut explain = weir();
-        explain.args(["limits", "explain"]).arg(&policy).args(key).arg("--overrides").arg(&exported);
-        finish(&mut explain)
-    };
+    let explain = explain_exported(&server, "");
     let explained = explain(&TRADE).out;
     assert!(
         explained.contains(": fixed_window { count: 100, period: 31d }") && explained.contains("lifted by override "),
@@ -232,7 +235,7 @@ async fn explain_applies_exported_overrides() {
         explain(&["user", "eve"]).out.contains("refused by the ban ")
             && !explain(&["user", "sam"]).out.contains("override")
     );
-    fs::write(&exported, "{}\n").expect("written");
+    fs::write(server.dir.path().join("overrides.jsonl"), "{}\n").expect("written");
     let wrong = explain(&TRADE);
     assert!(wrong.code == 2 && wrong.err.contains("overrides.jsonl, line 1: "), "{}", wrong.err);
 }
@@ -250,14 +253,7 @@ descriptors:
     set(&server, over(&["user", "alex", "path"], Change::Factor(0.1))).await;
     set(&server, over(&["user", "kim"], Change::Unlimited(true))).await;
     set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
-    let (policy, exported) = (server.dir.path().join("edge.yaml"), server.dir.path().join("overrides.jsonl"));
-    fs::write(&policy, text).expect("written");
-    fs::write(&exported, server.run(&["overrides", "--json"]).out).expect("written");
-    let explain = |words: &[&str]| {
-        let mut explain = weir();
-        explain.args(["limits", "explain"]).arg(&policy).args(["--domain", "edge"]).args(words);
-        finish(explain.arg("--overrides").arg(&exported))
-    };
+    let explain = explain_exported(&server, "edge");
     let parameters = "fixed_window { count: 20, period: 1d, charge_denied: true }";
     let raised = explain(&["user", "alex", "path", "/"]).out;
     assert!(raised.matches("override").count() == 1 && raised.contains(&format!(": {parameters}\n")), "{raised}");

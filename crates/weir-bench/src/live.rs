@@ -42,7 +42,7 @@ impl Live {
     /// Clears the line on a terminal.
     pub(crate) fn conclude(&mut self) {
         if std::mem::take(&mut self.is_shown) {
-            eprint!("{CLEAR}");
+            let _ = write!(io::stderr(), "{CLEAR}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::{AdditionError, CreationError, Histogram};
 use parking_lot::Mutex;
+use serde::Serialize;
 
 use super::{
     pacing::Nanos,
@@ -27,7 +28,7 @@ pub(crate) fn histogram() -> Result<Histogram<u64>, CreationError> {
 }
 
 /// The errors of one code.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Errors {
     /// Number of checks that failed with it.
     pub count: u64,

@@ -262,21 +262,7 @@ impl Translated {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{ParsedLimit, limits::read_limits};
-    use weir_settings::document;
-
-    fn parse(map: &str) -> Result<Vec<ParsedLimit>, Problems> {
-        let (node, mut problems) = (document::parse(map).unwrap().unwrap(), Problems::default());
-        let limits = read_limits(&node, "limits", true, &Bounds::default(), &mut problems);
-        if problems.0.is_empty() { Ok(limits) } else { Err(problems) }
-    }
-
-    /// Returns the limits that a map is translated to, as a file writes them.
-    fn translated(map: &str) -> Vec<String> {
-        let limits = parse(&format!("[{{ {map} }}]")).unwrap_or_else(|problems| panic!("{map}: {problems}"));
-        limits.iter().map(|limit| format!("{} {}", limit.params.name(), limit.params.describe())).collect()
-    }
+    use crate::limits::testing::{assert_problem, parse, translated};
 
     #[test]
     fn max_and_duration_become_a_leaky_bucket() {
@@ -385,13 +371,7 @@ mod tests {
             ("leaky_bucket: { dripRate: 9 }", "dripRate", "leaky_bucket.dripRate", "did you mean `drip_rate`?"),
             (&too_long, "nnn", "name", "with min_interval a name must be at most 247 bytes"),
         ] {
-            let problems = parse(&format!("[{{ {map} }}]")).expect_err(map);
-            let problem = &problems.0[0];
-            let column = "[{ ".len() + map.find(place).unwrap() + 1;
-            assert_eq!((problem.mark.line, problem.mark.column), (1, column), "{map}: {problem}");
-            assert_eq!(problem.field, format!("limits[0].{field}"), "{map}");
-            assert!(problem.message.contains(message), "{map}: {problem}");
-            assert_eq!(problems.0.len(), 1, "{problems}");
+            assert_problem(map, place, field, message);
         }
     }
 }

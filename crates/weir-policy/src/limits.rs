@@ -326,3 +326,33 @@ fn unknown_key(key: &str, with_depth: bool, beside: Option<&algorithm::Entry>) -
         ),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use weir_settings::document;
+
+    /// Reads a list of limits.
+    pub(crate) fn parse(text: &str) -> Result<Vec<ParsedLimit>, Problems> {
+        let (node, mut problems) = (document::parse(text).unwrap().unwrap(), Problems::default());
+        let limits = read_limits(&node, "limits", true, &Bounds::default(), &mut problems);
+        if problems.0.is_empty() { Ok(limits) } else { Err(problems) }
+    }
+
+    /// Returns the limits that a map is translated to, as a file writes them.
+    pub(crate) fn translated(map: &str) -> Vec<String> {
+        let limits = parse(&format!("[{{ {map} }}]")).unwrap_or_else(|problems| panic!("{map}: {problems}"));
+        limits.iter().map(|limit| format!("{} {}", limit.params.name(), limit.params.describe())).collect()
+    }
+
+    /// Asserts that a map has one problem: the text at its position, its field, and a part of its message.
+    pub(crate) fn assert_problem(map: &str, place: &str, field: &str, message: &str) {
+        let problems = parse(&format!("[{{ {map} }}]")).expect_err(map);
+        let problem = &problems.0[0];
+        let column = "[{ ".len() + map.find(place).unwrap() + 1;
+        assert_eq!((problem.mark.line, problem.mark.column), (1, column), "{map}: {problem}");
+        assert_eq!(problem.field, format!("limits[0].{field}"), "{map}");
+        assert!(problem.message.contains(message), "{map}: {problem}");
+        assert_eq!(problems.0.len(), 1, "{problems}");
+    }
+}

@@ -64,16 +64,7 @@ pub(crate) fn read(entries: &[&Entry], field: &str, bounds: &Bounds, problems: &
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::limits::read_limits;
-    use weir_settings::document;
-
-    fn translated(map: &str) -> Result<Vec<String>, Problems> {
-        let (node, mut problems) = (document::parse(&format!("[{{ {map} }}]")).unwrap().unwrap(), Problems::default());
-        let limits = read_limits(&node, "limits", false, &Bounds::default(), &mut problems);
-        let text = limits.iter().map(|limit| format!("{} {}", limit.params.name(), limit.params.describe()));
-        if problems.0.is_empty() { Ok(text.collect()) } else { Err(problems) }
-    }
+    use crate::limits::testing::{assert_problem, translated};
 
     #[test]
     fn the_names_of_o1s_make_sliding_buckets() {
@@ -84,7 +75,7 @@ mod tests {
                 "{ count: 5, period: 1h, resolution: 10m }",
             ),
         ] {
-            assert_eq!(translated(map).unwrap(), [format!("sliding_buckets {expected}")], "{map}");
+            assert_eq!(translated(map), [format!("sliding_buckets {expected}")], "{map}");
         }
     }
 
@@ -120,13 +111,7 @@ mod tests {
                 "`maxOcurrences` is `count` within sliding_buckets",
             ),
         ] {
-            let problems = translated(map).expect_err(map);
-            let problem = &problems.0[0];
-            let column = "[{ ".len() + map.find(place).unwrap() + 1;
-            assert_eq!((problem.mark.line, problem.mark.column), (1, column), "{map}: {problem}");
-            assert_eq!(problem.field, format!("limits[0].{field}"), "{map}");
-            assert!(problem.message.contains(message), "{map}: {problem}");
-            assert_eq!(problems.0.len(), 1, "{problems}");
+            assert_problem(map, place, field, message);
         }
     }
 }

@@ -11,20 +11,20 @@ use prost_types::Timestamp;
 use tonic::Code;
 use tracing::warn;
 use weir_core::{
-    algorithm::message::micros,
+    algorithm::{Bounds, message::micros},
     domain::{Key, Micros, time::SECOND},
 };
 use weir_policy::overrides::{ANY, Change, Effect, LimitChanges, Override};
 use weir_store::{
     Failure,
-    documents::{ChangeError, MAX_DOCUMENTS},
+    documents::{ChangeError, Changed, MAX_DOCUMENTS},
 };
 use weir_telemetry::{Causes, request};
 
 use super::AdminService;
 use crate::{
     limiter::{CheckError, Invalid, stored_keys::KeyQuery},
-    overrides::{LAST_MOMENT, NewOverride, OverrideEnd, SetError, StoredOverride},
+    overrides::{LAST_MOMENT, SetError, StoredOverride},
     proto::{
         self, AuditEvent, EndOverrideRequest, EndOverrideResponse, ListAuditRequest, ListAuditResponse,
         ListOverridesRequest, ListOverridesResponse, OverrideEffect, SetOverrideRequest, SetOverrideResponse,
@@ -54,12 +54,12 @@ impl AdminService {
     ) -> Result<SetOverrideResponse, Rejected> {
         let one = request.r#override.ok_or_else(|| invalid("override", "the override is missing"))?;
         let start = one.start.map(|at| moment(&at, "start")).transpose()?;
-        let end = one.end.map(|at| moment(&at, "end").map(OverrideEnd::At)).transpose()?;
+        let end = one.end.map(|at| moment(&at, "end")).transpose()?;
         let length = |ttl| {
             micros(ttl).ok_or_else(|| invalid("ttl", "ttl must be 1us to 2^53us (285 years), in whole microseconds"))
         };
-        let after = request.ttl.as_ref().map(|ttl| length(ttl).map(OverrideEnd::After)).transpose()?;
-        if end.is_some() && after.is_some() {
+        let ttl = request.ttl.as_ref().map(length).transpose()?;
+        if end.is_some() && ttl.is_some() {
             return Err(invalid("ttl", "an override has an end or a ttl, not both").into());
         }
         let change = match one.change {
@@ -76,10 +76,22 @@ impl AdminService {
             Some(ChangeMessage::Ban(true)) => Change::Ban,
             Some(_) => return Err(invalid("override.change", "a change must be true, or left out").into()),
         };
-        let new =
-            NewOverride { domain: one.domain, pattern: one.key, change, reason: one.reason, start, end: end.or(after) };
+        let make = |now| {
+            let start = start.unwrap_or(now);
+            Override {
+                id: Box::default(),
+                domain: one.domain.into(),
+                pattern: one.key.into_iter().map(Into::into).collect(),
+                change,
+                reason: one.reason.into(),
+                author: Box::default(),
+                set_at: now,
+                start,
+                end: end.or_else(|| ttl.map(|ttl| start.saturating_add(ttl))),
+            }
+        };
         let outcome =
-            self.overrides.set(new, &actor.name(), request.dry_run).await.map_err(|error| self.rejection(error))?;
+            self.overrides.set(&actor.name(), request.dry_run, make).await.map_err(|error| self.rejection(error))?;
         let counted = if request.dry_run { Some(self.keys_under(&outcome.value).await?) } else { None };
         let effect = |Effect { limit, before, after }| OverrideEffect { limit, before, after };
         Ok(SetOverrideResponse {
@@ -168,7 +180,7 @@ impl AdminService {
             let is_end = read.len() < wanted;
             for changed in read {
                 before = Some(changed.id);
-                let event = event(changed);
+                let event = event(changed, self.overrides.bounds());
                 bytes += event.encoded_len();
                 events.push(event);
                 if events.len() == most || bytes >= MAX_PAGE_BYTES {
@@ -272,14 +284,11 @@ pub(super) fn message(one: &Override) -> proto::Override {
     }
 }
 
-fn event(changed: crate::overrides::AuditEvent) -> AuditEvent {
-    AuditEvent {
-        id: changed.id.to_string(),
-        at: Some(timestamp(changed.id.millis as Micros * 1_000)),
-        actor: changed.actor,
-        before: changed.before.as_ref().map(stored),
-        after: changed.after.as_ref().map(stored),
-    }
+fn event(changed: Changed, bounds: &Bounds) -> AuditEvent {
+    let Changed { id, name, before, after, actor, .. } = changed;
+    let [before, after] =
+        [before, after].map(|text| text.map(|text| stored(&StoredOverride::parse(&name, &text, bounds))));
+    AuditEvent { id: id.to_string(), at: Some(timestamp(id.millis as Micros * 1_000)), actor, before, after }
 }
 
 fn timestamp(at: Micros) -> Timestamp {

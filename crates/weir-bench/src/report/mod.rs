@@ -8,7 +8,11 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use weir_core::proto::code_name;
 
-use super::{pacing::ScheduleStats, recorder::Counts, wire::connection::Lost};
+use super::{
+    pacing::ScheduleStats,
+    recorder::{Counts, Errors},
+    wire::connection::Lost,
+};
 
 /// CPU use of the generator's threads above which the generator counts as the bottleneck.
 const BUSY: f64 = 0.95;
@@ -98,13 +102,7 @@ pub(crate) struct Report {
 #[derive(Debug, Serialize)]
 struct Failed {
     total: u64,
-    by_code: BTreeMap<&'static str, OfCode>,
-}
-
-#[derive(Debug, Serialize)]
-struct OfCode {
-    count: u64,
-    first: String,
+    by_code: BTreeMap<&'static str, Errors>,
 }
 
 #[derive(Debug, Serialize)]
@@ -191,10 +189,7 @@ impl Report {
         let Measured { recorder, elapsed, .. } = measured;
         let (answered, failed) = (recorder.answered(), recorder.failed());
         let per_second = |count: u64| (count as f64 / elapsed.as_secs_f64().max(1e-9) * 10.0).round() / 10.0;
-        let by_code = recorder
-            .errors
-            .iter()
-            .map(|(code, errors)| (code_name(*code), OfCode { count: errors.count, first: errors.first.clone() }));
+        let by_code = recorder.errors.iter().map(|(code, errors)| (code_name(*code), errors.clone()));
         let open_loop = measured.schedule.as_ref().map(|schedule| OpenLoop {
             calls_due: schedule.due,
             calls_unsent: schedule.unsent,

@@ -2,7 +2,7 @@
 //! that applies to the same requests can ever refuse.
 
 use super::Params;
-use crate::domain::Micros;
+use crate::domain::{Micros, StepInput};
 
 /// The most that a limit admits, with requests of any cost and without refunds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,22 @@ impl Params {
     pub fn is_implied_by(&self, other: &Self) -> bool {
         let bounds = other.rate_bound().zip(self.rate_bound());
         self.reaches_rate_bound() && bounds.is_some_and(|(other, own)| other.is_within(own))
+    }
+
+    /// Returns the units that an unused key may spend in a burst.
+    pub fn at_once(&self) -> u64 {
+        self.step(None, &StepInput { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit
+    }
+
+    /// Returns the rate that it admits in the long run: units, and the period that they are per.
+    pub fn long_run(&self) -> (u64, Micros) {
+        use RateBound::{Metered, Sliding, Windowed};
+        match self.rate_bound() {
+            Some(Metered { count, period, .. } | Sliding { count, period } | Windowed { count, period, .. }) => {
+                (count, period)
+            }
+            None => (self.at_once(), self.window()),
+        }
     }
 }
 

@@ -3,11 +3,8 @@
 use std::fmt;
 
 use weir_core::{
-    algorithm::{Params, RateBound},
-    domain::{
-        StepInput,
-        time::{DAY, SECOND},
-    },
+    algorithm::Params,
+    domain::time::{DAY, SECOND},
 };
 
 /// Units in a burst and over time, before and after.
@@ -22,25 +19,17 @@ pub struct Effect {
 impl Effect {
     /// Computes the change from one limit to another.
     pub fn of(one: &Params, other: &Params) -> Self {
-        let at_once = [one, other].map(at_once);
+        let at_once = [one, other].map(Params::at_once);
         let per_second = per_second(one).zip(per_second(other)).map(|(one, other)| [one, other]);
         Self { at_once, per_second }
     }
 }
 
-fn at_once(params: &Params) -> u64 {
-    params.step(None, &StepInput { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit
-}
-
 fn per_second(params: &Params) -> Option<f64> {
-    use RateBound::{Metered, Sliding, Windowed};
-    let (count, period) = match params.rate_bound() {
-        _ if matches!(params, Params::Concurrency(_)) => return None,
-        Some(Metered { count, period, .. } | Sliding { count, period } | Windowed { count, period, .. }) => {
-            (count, period)
-        }
-        None => (at_once(params), params.window()),
-    };
+    if matches!(params, Params::Concurrency(_)) {
+        return None;
+    }
+    let (count, period) = params.long_run();
     Some(count as f64 * SECOND as f64 / period as f64)
 }
 

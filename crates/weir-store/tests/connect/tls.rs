@@ -17,13 +17,13 @@ struct Authority {
 
 impl Authority {
     fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // With equal subject names the signed certificates would appear to be self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
-        let key = KeyPair::generate().expect("a key");
-        let dir = tempfile::tempdir().expect("a directory");
+        let (key, dir) = (KeyPair::generate().expect("a key"), tempfile::tempdir().expect("a directory"));
         fs::write(dir.path().join("ca.pem"), params.self_signed(&key).expect("a certificate").pem()).expect("written");
+        fs::write(dir.path().join("ca.key"), key.serialize_pem()).expect("written");
         Self { issuer: Issuer::new(params, key), dir }
     }
 
@@ -59,34 +59,14 @@ impl Authority {
         Server::tls(TlsFiles { cert, key, ca: self.path("ca.pem"), clients_too: false })
     }
 
-    fn trusted(&self) -> TlsSettings {
-        TlsSettings { ca: self.path("ca.pem"), ..TlsSettings::default() }
-    }
-}
-
-/// A self-signed CA certificate for a host, which the server itself presents.
-struct SelfSigned {
-    dir: TempDir,
-}
-
-impl SelfSigned {
-    fn new(host: &str) -> Self {
-        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let (key, dir) = (KeyPair::generate().expect("a key"), tempfile::tempdir().expect("a directory"));
-        fs::write(dir.path().join("cert.pem"), params.self_signed(&key).expect("a certificate").pem())
-            .expect("written");
-        fs::write(dir.path().join("key.pem"), key.serialize_pem()).expect("written");
-        Self { dir }
-    }
-
-    fn server(&self) -> Server {
-        let [cert, key] = ["cert.pem", "key.pem"].map(|name| self.dir.path().join(name));
+    /// Starts a server that presents the authority's own certificate, which is for localhost.
+    fn self_signed_server(&self) -> Server {
+        let [cert, key] = ["ca.pem", "ca.key"].map(|name| self.path(name));
         Server::tls(TlsFiles { ca: cert.clone(), cert, key, clients_too: false })
     }
 
     fn trusted(&self) -> TlsSettings {
-        TlsSettings { ca: self.dir.path().join("cert.pem"), ..TlsSettings::default() }
+        TlsSettings { ca: self.path("ca.pem"), ..TlsSettings::default() }
     }
 }
 
@@ -124,8 +104,8 @@ async fn the_server_certificate_is_verified_by_ca_and_name() {
 /// `openssl req -x509` makes such a certificate: self-signed, with CA:TRUE, and presented by the server itself.
 #[tokio::test]
 async fn a_self_signed_certificate_is_accepted_as_its_own_ca() {
-    let (own, stranger) = (SelfSigned::new("localhost"), SelfSigned::new("localhost"));
-    let server = own.server();
+    let (own, stranger) = (Authority::new(), Authority::new());
+    let server = own.self_signed_server();
     let by_name = format!("rediss://localhost:{}", server.port);
     let by_number = format!("rediss://127.0.0.1:{}", server.port);
     connect(&by_name, &with(own.trusted())).await.expect("connected");
