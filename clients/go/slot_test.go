@@ -9,13 +9,14 @@ import (
 
 	"github.com/OWNER/weir/clients/go/weirv1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 const slotTTL = 12 * time.Second
 
-// slowService needs time to reserve.
+// slowService needs time to reserve, and knows no reservation that is to be extended.
 type slowService struct {
 	weirv1.RateLimiterClient
 	takes     time.Duration
@@ -32,6 +33,10 @@ func (s *slowService) Reserve(ctx context.Context, _ *weirv1.ReserveRequest, _ .
 	}
 }
 
+func (s *slowService) Extend(context.Context, *weirv1.ExtendRequest, ...grpc.CallOption) (*weirv1.ExtendResponse, error) {
+	return nil, status.Error(codes.NotFound, "")
+}
+
 func (s *slowService) Cancel(_ context.Context, request *weirv1.CancelRequest, _ ...grpc.CallOption) (*weirv1.CancelResponse, error) {
 	s.cancelled = append(s.cancelled, request.GetHold())
 	return &weirv1.CancelResponse{}, nil
@@ -45,6 +50,26 @@ func (s *slowService) client(t *testing.T) *Client {
 		t.Fatal(err)
 	}
 	return &Client{service: s, deadline: slotTTL, breaker: &config.breaker, telemetry: telemetry}
+}
+
+func TestTheFirstExtensionCountsFromTheRequest(t *testing.T) {
+	for takes, want := range map[time.Duration]time.Duration{
+		time.Second:     slotTTL / 3,
+		9 * time.Second: 9 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			service := slowService{takes: takes}
+			asked := time.Now()
+			slot, err := service.client(t).Slot(t.Context(), Key{"exports"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-slot.Context().Done()
+			if extended := time.Since(asked); extended != want {
+				t.Errorf("%v: after %v, not %v", takes, extended, want)
+			}
+		})
+	}
 }
 
 func TestASlotWhoseCallerGivesUpIsReleased(t *testing.T) {
