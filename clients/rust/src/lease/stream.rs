@@ -47,6 +47,10 @@ impl Job {
         (Self { levels, answer: Some(answer), ..self }, answered)
     }
 
+    pub(super) fn is_late(&self) -> bool {
+        self.until <= Instant::now()
+    }
+
     /// Fails the request: it will not be answered.
     pub(super) fn fail(self, error: Error, now: Micros) {
         let LeaseRequest { lease, sequence, .. } = self.request;
@@ -145,7 +149,7 @@ fn first_deadline(flights: &Flights<'_>) -> Option<Instant> {
 impl Leases {
     fn admit(&self, job: Job) -> Option<Flight<'_>> {
         match self.caller.breaker.permit() {
-            Ok(permit) if job.until <= Instant::now() => {
+            Ok(permit) if job.is_late() => {
                 // It has waited for a connection: a sign of an outage too.
                 permit.record(Some(&late()));
                 job.fail(late(), self.now());
@@ -162,7 +166,7 @@ impl Leases {
     /// Returns the request if it may be sent on the next stream. It is settled once, by its number; its check is
     /// decided again.
     fn repeat<'a>(&self, mut flight: Flight<'a>, error: &Error) -> Option<Flight<'a>> {
-        if flight.job.until <= Instant::now() {
+        if flight.job.is_late() {
             flight.fail(late(), self.now());
         } else if flight.retries == 0 || error.code() != Code::Unavailable {
             flight.fail(error.clone(), self.now());
