@@ -123,8 +123,11 @@ func (c *Client) identified(requests []Request) []Request {
 
 // longest returns the longest of the requests' deadlines; a request without one counts with the client's.
 func (c *Client) longest(requests []Request) (deadline time.Duration) {
-	for _, request := range requests {
-		deadline = max(deadline, cmp.Or(request.deadline, c.deadline))
+	for i, request := range requests {
+		// All of them may be negative.
+		if own := cmp.Or(request.deadline, c.deadline); i == 0 || own > deadline {
+			deadline = own
+		}
 	}
 	return deadline
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/OWNER/weir/clients/go/internal/hold"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -77,6 +78,23 @@ func TestBreakerTurnedOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.leave(permit, outage)
+	}
+}
+
+func TestADeadlineThatIsOverIsNoOutage(t *testing.T) {
+	b := breaker{maxFailures: 1}
+	client := (&slowService{}).client(t)
+	client.breaker = &b
+	_, err := client.CheckAll(t.Context(), NewRequest(Key{"user"}, Deadline(-1)))
+	if !errors.Is(err, ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	call, failure := newLeases(nil, &b).send(newLease("", Key{"user"}, 0), hold.Request{}, true, time.Now())
+	if call != nil || !errors.Is(failure, ErrDeadlineExceeded) {
+		t.Error(call, failure)
+	}
+	if state := b.state(); state != BreakerClosed {
+		t.Error(state)
 	}
 }
 

@@ -191,6 +191,10 @@ func (c *Client) mode(request *Request) FailureMode {
 // call sends a call within the deadline (0: the client's). If it is repeatable, it is retried after UNAVAILABLE.
 func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bool,
 	send func(context.Context, ...grpc.CallOption) error) *Error {
+	if deadline < 0 {
+		// No sign of an outage: the caller has used up its time.
+		return asError(errLate)
+	}
 	permit, failure := c.breaker.enter()
 	if failure != nil {
 		return failure

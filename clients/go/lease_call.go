@@ -42,8 +42,13 @@ func (c *leaseCall) late() error {
 	return errLate
 }
 
-// send queues a request for the stream. It returns no call if the circuit breaker is open, the queue is full, or the client is closed.
+// send queues a request for the stream. It returns no call if the deadline is over, the circuit breaker is open, the queue is full, or the
+// client is closed.
 func (s *leases) send(l *lease, request hold.Request, summaryOnly bool, deadline time.Time) (*leaseCall, *Error) {
+	if !time.Now().Before(deadline) {
+		// No sign of an outage: the caller has used up its time.
+		return nil, asError(errLate)
+	}
 	permit, failure := s.breaker.enter()
 	if failure != nil {
 		return nil, failure

@@ -98,7 +98,7 @@ func Levels() CheckOption {
 	return func(r *Request) { r.message.SummaryOnly = false }
 }
 
-// Deadline overrides the client's deadline for this call.
+// Deadline overrides the client's deadline for this call. 0 is the client's; with a negative one the call fails with ErrDeadlineExceeded.
 func Deadline(deadline time.Duration) CheckOption {
 	return func(r *Request) { r.deadline = deadline }
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/OWNER/weir/clients/go/weirv1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -88,12 +89,7 @@ func (c *Client) reserve(ctx context.Context, request *reserveRequest) (*Reserva
 	if c.retries > 0 {
 		request.check.identify()
 	}
-	var answer *weirv1.ReserveResponse
-	failure := c.call(ctx, request.check.deadline, true,
-		func(ctx context.Context, options ...grpc.CallOption) (err error) {
-			answer, err = c.service.Reserve(ctx, request.message, options...)
-			return err
-		})
+	answer, failure := c.hold(ctx, request)
 	decision, err := settle(newDecision(answer.GetDecision()), failure, c.mode(&request.check))
 	observed.end(decision, err)
 	if err != nil {
@@ -107,6 +103,34 @@ func (c *Client) reserve(ctx context.Context, request *reserveRequest) (*Reserva
 		ttl:          request.message.GetTtl(),
 		deadline:     request.check.deadline,
 	}, nil
+}
+
+// hold makes the call of Reserve, which goes on if ctx ends before the answer: the service may hold the units by then, and the answer alone
+// names them. They are refunded when it arrives.
+func (c *Client) hold(ctx context.Context, request *reserveRequest) (*weirv1.ReserveResponse, *Error) {
+	var answer *weirv1.ReserveResponse
+	ended := make(chan *Error)
+	if ctx.Err() == nil {
+		go func() {
+			failure := c.call(context.WithoutCancel(ctx), request.check.deadline, true,
+				func(ctx context.Context, options ...grpc.CallOption) (err error) {
+					answer, err = c.service.Reserve(ctx, request.message, options...)
+					return err
+				})
+			select {
+			case ended <- failure:
+			case <-ctx.Done():
+				// If it fails, the reservation ends with its TTL.
+				_ = (&Reservation{client: c, hold: answer.GetHold()}).Cancel(ctx)
+			}
+		}()
+	}
+	select {
+	case failure := <-ended:
+		return answer, failure
+	case <-ctx.Done():
+		return nil, asError(status.FromContextError(ctx.Err()).Err())
+	}
 }
 
 // Commit settles the reservation by the real cost: unused units are refunded, and units beyond the reserved ones are charged

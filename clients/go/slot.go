@@ -92,7 +92,8 @@ func (s *Slot) Release(ctx context.Context) error {
 func (s *Slot) extend(ctx context.Context) {
 	defer close(s.extending)
 	sixth := s.reservation.ExpiresAfter / 6
-	pause := 2 * sixth
+	// Counted from the request.
+	pause := time.Until(*s.until.Load()) - 4*sixth
 	for {
 		until := *s.until.Load()
 		select {

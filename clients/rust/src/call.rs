@@ -115,6 +115,10 @@ impl Caller {
         repeat: Repeat,
         attempt: impl Fn(Connection, Request<M>) -> F,
     ) -> Result<T, Error> {
+        if deadline.is_zero() {
+            // No sign of an outage: the caller has used up its time.
+            return Err(Error::DeadlineExceeded("not sent: the deadline is over already".to_owned()));
+        }
         let permit = self.breaker.permit()?;
         let until = Instant::now() + deadline;
         let mut failed = None;
@@ -179,7 +183,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Client,
+        BreakerSettings, BreakerState, Check, Client,
         fake_service::{serve, virtual_time},
         proto::{CheckAllResponse, CheckResponse},
     };
@@ -211,6 +215,21 @@ mod tests {
         let all = weir.check_all([["api"]]);
         let (decision, all) = tokio::join!(weir.check(["api"]), all);
         assert!(decision.expect("an answer").allowed && all.expect("an answer").allowed);
+    }
+
+    #[tokio::test]
+    async fn a_deadline_that_is_over_is_no_outage() {
+        virtual_time();
+        let breaker = BreakerSettings { failures: 1, ..BreakerSettings::default() };
+        let weir = Client::builder("unix:/nowhere").breaker(breaker).lease(true).build().expect("a client");
+        // The third check requests a lease.
+        for _ in 0..3 {
+            let error = weir.check(Check::new(["api"]).deadline(Duration::ZERO)).await.expect_err("over");
+            assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
+        }
+        // The task of the leases runs meanwhile.
+        sleep(DEADLINE).await;
+        assert_eq!(weir.breaker_state(), BreakerState::Closed);
     }
 
     #[tokio::test]

@@ -118,7 +118,8 @@ impl Check {
         self
     }
 
-    /// Sets the time limit of the call, with its retries: at most a day. Default: the client's.
+    /// Sets the time limit of the call, with its retries: at most a day; with 0 it fails, and is not sent. Default: the
+    /// client's.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline.min(MAX_DEADLINE));
         self

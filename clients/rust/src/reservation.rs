@@ -143,14 +143,19 @@ impl Client {
             ttl: ttl.and_then(duration),
             on_expiry: on_expiry.into(),
         };
-        let (mut hold, mut lasts) = (String::new(), ttl.unwrap_or_default().min(MAX_DEADLINE));
+        let client = self.clone();
+        // The service may hold the units by the time that the caller drops this future. A task receives the answer
+        // nevertheless, and drops the reservation, which cancels it.
+        let made = tokio::spawn(async move {
+            let response = client.call(deadline, message, repeat, unary!(reserve)).await?;
+            let expires_after = response.expires_after.and_then(|time| time.try_into().ok()).unwrap_or_default();
+            let decision = response.decision.unwrap_or_default().into();
+            Ok(Reservation { client, hold: Hold(response.hold), decision, expires_after })
+        });
+        let mut reservation = None;
         let decide = async {
-            match self.call(deadline, message, repeat, unary!(reserve)).await {
-                Ok(response) => {
-                    hold = response.hold;
-                    lasts = response.expires_after.and_then(|time| time.try_into().ok()).unwrap_or_default();
-                    Ok(response.decision.unwrap_or_default().into())
-                }
+            match made.await.unwrap_or_else(|_| Err(Error::closed())) {
+                Ok(made) => Ok(reservation.insert(made).decision.clone()),
                 Err(error) => Decision::fallback(on_failure, error),
             }
         };
@@ -158,7 +163,12 @@ impl Client {
         if !decision.allowed {
             return Ok(Acquired::Refused(Box::new(decision)));
         }
-        Ok(Acquired::Held(Reservation { client: self.clone(), hold: Hold(hold), decision, expires_after: lasts }))
+        Ok(Acquired::Held(reservation.unwrap_or_else(|| Reservation {
+            client: self.clone(),
+            hold: Hold(String::new()),
+            decision,
+            expires_after: ttl.unwrap_or_default().min(MAX_DEADLINE),
+        })))
     }
 }
 

@@ -118,7 +118,7 @@ async fn hold(
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::{sync::mpsc::unbounded_channel, time::timeout};
     use tonic::Code;
 
     use super::*;
@@ -191,6 +191,22 @@ mod tests {
         let (held, asked) = slot(|call| call.fail(Code::NotFound)).await;
         // After a third of its time, counted from the request.
         assert_eq!(lost_after(&held, asked).await, 40);
+    }
+
+    #[tokio::test]
+    async fn a_slot_whose_caller_gives_up_is_released() {
+        virtual_time();
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("weir.sock");
+        let mut calls = serve(&socket);
+        let target = format!("unix:{}", socket.display());
+        let weir = Client::builder(target).deadline(TTL).build().expect("a client");
+        assert!(timeout(TTL / 12, weir.slot(["exports"])).await.is_err());
+        let decision = Some(CheckResponse { allowed: true, ..CheckResponse::default() });
+        let held = ReserveResponse { decision, hold: "1".to_owned(), expires_after: duration(TTL) };
+        calls.recv().await.expect("a reservation").answer(&held);
+        let next = timeout(TTL, calls.recv()).await.expect("a call in time").expect("a call");
+        assert_eq!(next.method, "Cancel");
     }
 
     #[tokio::test]

@@ -160,6 +160,10 @@ impl Leases {
     }
 
     fn send(&self, job: Job) {
+        if job.is_late() {
+            // No sign of an outage: the caller has used up its time.
+            return job.fail(late(), self.now());
+        }
         if let Err(error) = self.queue.try_send(job) {
             let why = match &error {
                 TrySendError::Full(_) => Error::Unavailable("the requests of leases are too many".to_owned()),

@@ -1,7 +1,7 @@
 //! The stream that carries the requests of all leases of a client, in order. It stays on one replica as long as that
 //! answers; unanswered requests are repeated on the next one.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -45,6 +45,10 @@ impl Job {
     pub(super) fn answered(self, levels: bool) -> (Self, oneshot::Receiver<Answer>) {
         let (answer, answered) = oneshot::channel();
         (Self { levels, answer: Some(answer), ..self }, answered)
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        self.until <= Instant::now()
     }
 
     /// Fails the request: it will not be answered.
@@ -94,6 +98,8 @@ impl Flight<'_> {
 }
 
 type Flights<'a> = VecDeque<Flight<'a>>;
+
+type Opened = Result<Streaming<LeaseResponse>, End>;
 
 /// The reason why a stream ended.
 enum End {
@@ -145,7 +151,7 @@ fn first_deadline(flights: &Flights<'_>) -> Option<Instant> {
 impl Leases {
     fn admit(&self, job: Job) -> Option<Flight<'_>> {
         match self.caller.breaker.permit() {
-            Ok(permit) if job.until <= Instant::now() => {
+            Ok(permit) if job.is_late() => {
                 // It has waited for a connection: a sign of an outage too.
                 permit.record(Some(&late()));
                 job.fail(late(), self.now());
@@ -162,7 +168,7 @@ impl Leases {
     /// Returns the request if it may be sent on the next stream. It is settled once, by its number; its check is
     /// decided again.
     fn repeat<'a>(&self, mut flight: Flight<'a>, error: &Error) -> Option<Flight<'a>> {
-        if flight.job.until <= Instant::now() {
+        if flight.job.is_late() {
             flight.fail(late(), self.now());
         } else if flight.retries == 0 || error.code() != Code::Unavailable {
             flight.fail(error.clone(), self.now());
@@ -181,19 +187,28 @@ impl Leases {
         avoid: &mut Option<Avoid>,
     ) -> End {
         let until = first_deadline(flights).unwrap_or_else(Instant::now);
-        let (requests, mut answers) = match timeout_at(until, self.open(flights, avoid)).await {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(end)) => return end,
+        let (requests, opening) = match timeout_at(until, self.open(flights, avoid)).await {
+            Ok(Ok(opening)) => opening,
+            Ok(Err(failure)) => return failure.into(),
             Err(_) => return replaced().into(),
         };
+        let (mut opening, mut answers) = (pin!(opening), None);
         loop {
             let until = first_deadline(flights);
+            let answer = async {
+                let answers = match &mut answers {
+                    Some(answers) => answers,
+                    None => answers.insert(opening.as_mut().await?),
+                };
+                // For any status: after a rotation of the token the next stream has the new one.
+                let ended = |status| End::Failed(Failure::stream_ended(status));
+                answers.message().await.map_err(|status| ended(Some(status)))?.ok_or_else(|| ended(None))
+            };
             tokio::select! {
                 biased;
-                answer = answers.message() => match answer {
-                    Ok(Some(answer)) => flights.pop_front().into_iter().for_each(|it| self.answered(it, &answer)),
-                    // For any status: after a rotation of the token the next stream has the new one.
-                    ended => return Failure::stream_ended(ended.err()).into(),
+                answer = answer => match answer {
+                    Ok(answer) => flights.pop_front().into_iter().for_each(|it| self.answered(it, &answer)),
+                    Err(end) => return end,
                 },
                 Some(job) = queue.recv(), if flights.len() < MAX_IN_FLIGHT => {
                     if let Some(flight) = self.admit(job) {
@@ -207,14 +222,15 @@ impl Leases {
         }
     }
 
-    /// Opens a stream and sends these requests.
+    /// Opens a stream and sends these requests. Returns the sender of more, and the future that ends when the service
+    /// has accepted the stream.
     async fn open(
         &self,
         flights: &Flights<'_>,
         avoid: &mut Option<Avoid>,
-    ) -> Result<(mpsc::Sender<proto::LeaseRequest>, Streaming<LeaseResponse>), End> {
+    ) -> Result<(mpsc::Sender<proto::LeaseRequest>, impl Future<Output = Opened> + use<>), Failure> {
         let is_retry = flights.iter().any(|flight| flight.retries < self.caller.retries);
-        let connection = self.caller.pool.ready(avoid.as_ref(), is_retry).await.map_err(Failure::from)?;
+        let connection = self.caller.pool.ready(avoid.as_ref(), is_retry).await?;
         *avoid = Some(Avoid { connection: connection.clone().detached(), lost: false });
         let (sender, requests) = mpsc::channel(MAX_IN_FLIGHT);
         for flight in flights {
@@ -223,11 +239,14 @@ impl Leases {
         }
         let mut request = Request::new(ReceiverStream::new(requests));
         self.caller.authorize(&mut request);
-        match connection.client().lease(request).await.map_err(Failure::from) {
-            Ok(answers) => Ok((sender, answers.into_inner())),
-            Err(failure) if failure.is_rejection() => Err(End::Rejected),
-            Err(failure) => Err(failure.into()),
-        }
+        let opening = async move {
+            match connection.client().lease(request).await.map_err(Failure::from) {
+                Ok(answers) => Ok(answers.into_inner()),
+                Err(failure) if failure.is_rejection() => Err(End::Rejected),
+                Err(failure) => Err(failure.into()),
+            }
+        };
+        Ok((sender, opening))
     }
 
     fn answered(&self, flight: Flight<'_>, response: &LeaseResponse) {

@@ -44,7 +44,7 @@ final class Caller {
     }
 
     <Q, A> CompletableFuture<A> call(MethodDescriptor<Q, A> method, Q request, Deadline deadline, boolean repeatable) {
-        return protect(() -> attempt(method, request, deadline, repeatable));
+        return protect(deadline, () -> attempt(method, request, deadline, repeatable));
     }
 
     /** Sends a call that is already inside {@link #protect}. */
@@ -78,13 +78,21 @@ final class Caller {
         return error(failure).kind() == WeirException.Kind.UNAVAILABLE;
     }
 
-    /** Fails immediately while the circuit breaker is open. Otherwise makes the call, and records its outcome. */
-    <A> CompletableFuture<A> protect(Supplier<CompletableFuture<A>> call) {
-        return protect(call, answer -> true);
+    /**
+     * Fails immediately if the deadline is over, or while the circuit breaker is open. Otherwise makes the call, and records
+     * its outcome.
+     */
+    <A> CompletableFuture<A> protect(Deadline deadline, Supplier<CompletableFuture<A>> call) {
+        return protect(deadline, call, answer -> true);
     }
 
-    /** As {@link #protect(Supplier)}. An answer that did not come from the service does not count. */
-    <A> CompletableFuture<A> protect(Supplier<CompletableFuture<A>> call, Predicate<A> isOfService) {
+    /** As {@link #protect(Deadline, Supplier)}. An answer that did not come from the service does not count. */
+    <A> CompletableFuture<A> protect(Deadline deadline, Supplier<CompletableFuture<A>> call, Predicate<A> isOfService) {
+        if (deadline.isExpired()) {
+            // No sign of an outage: the caller has used up its time.
+            return CompletableFuture.failedFuture(new WeirException(
+                    WeirException.Kind.DEADLINE_EXCEEDED, "not sent: the deadline is over already"));
+        }
         var permit = breaker.admit();
         if (permit.isEmpty()) {
             return CompletableFuture.failedFuture(new WeirException(

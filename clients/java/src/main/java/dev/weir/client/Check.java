@@ -163,7 +163,7 @@ public final class Check {
     /**
      * Overrides the client's deadline, retries included.
      *
-     * @param timeout above 0; at most a day counts
+     * @param timeout at most a day counts; with 0 or less the check fails, and is not sent
      * @return a check with that deadline
      */
     public Check withDeadline(Duration timeout) {

@@ -66,7 +66,7 @@ final class Checks {
                             .orElseGet(() -> ask(check, Leases.Ordinary.ALONE, until)));
         }
         var request = request(check);
-        return caller.protect(() -> send(request, until)).whenComplete((response, failure) -> {
+        return caller.protect(until, () -> send(request, until)).whenComplete((response, failure) -> {
             if (failure == null && Lease.isRefusedForNow(response) && step instanceof Leases.Ordinary ordinary) {
                 leases.refused(ordinary, check.cost(), response);
             }

@@ -152,7 +152,7 @@ final class Leases {
 
     private CompletableFuture<Optional<LeaseResponse>> send(
             Lease lease, Request request, boolean summaryOnly, Deadline deadline) {
-        return caller.protect(() -> stream.send(lease.message(request, summaryOnly), deadline), Optional::isPresent)
+        return caller.protect(deadline, () -> stream.send(lease.message(request, summaryOnly), deadline), Optional::isPresent)
                 .whenComplete((answer, failure) -> tell(lease, request, failure == null ? answer : null));
     }
 

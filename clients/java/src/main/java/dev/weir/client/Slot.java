@@ -48,12 +48,12 @@ public final class Slot implements AutoCloseable {
     }
 
     /**
-     * Extends after a third of the time, each attempt bounded by a sixth, so that after an attempt that hangs two more are
+     * Extends after a third of the time since the request, each attempt bounded by a sixth, so that after an attempt that hangs two more are
      * possible.
      */
     private void heldFor(Duration time, long askedNs) {
         expiresAtNs = askedNs + time.toNanos();
-        extendAfter(time.toNanos() / 3, time.toNanos() / 6);
+        extendAfter(time.toNanos() / 3 - (System.nanoTime() - askedNs), time.toNanos() / 6);
     }
 
     private long leftNs() {

@@ -227,11 +227,23 @@ public final class WeirClient implements AutoCloseable {
      * @return the reservation, which holds nothing if the check was refused
      */
     public Reservation reserve(Check check, Duration ttl, OnExpiry onExpiry) {
-        return await(calls.hold(check, Optional.of(ttl), onExpiry));
+        return hold(check, Optional.of(ttl), onExpiry);
+    }
+
+    private Reservation hold(Check check, Optional<Duration> ttl, OnExpiry onExpiry) {
+        var made = calls.hold(check, ttl, onExpiry);
+        try {
+            return await(made);
+        } catch (WeirException interrupted) {
+            // It may still be made, unless this is the call's own failure.
+            made.thenAccept(Reservation::cancelAsync);
+            throw interrupted;
+        }
     }
 
     /**
-     * As {@link #reserve(Check, Duration, OnExpiry)}, without blocking.
+     * As {@link #reserve(Check, Duration, OnExpiry)}, without blocking. If the future is cancelled, or has a timeout, a
+     * reservation that is made afterwards is cancelled.
      *
      * @param check the check, with the estimated cost
      * @param ttl the time to hold the units, 10 ms to 24 hours
@@ -239,7 +251,13 @@ public final class WeirClient implements AutoCloseable {
      * @return the reservation to come
      */
     public CompletableFuture<Reservation> reserveAsync(Check check, Duration ttl, OnExpiry onExpiry) {
-        return caller.published(calls.hold(check, Optional.of(ttl), onExpiry));
+        var made = calls.hold(check, Optional.of(ttl), onExpiry);
+        var published = caller.published(made);
+        published.exceptionally(failed -> {
+            made.thenAccept(Reservation::cancelAsync);
+            return null;
+        });
+        return published;
     }
 
     /**
@@ -286,7 +304,7 @@ public final class WeirClient implements AutoCloseable {
 
     private Slot slot(Check check, Optional<Duration> ttl) {
         var askedNs = System.nanoTime();
-        return new Slot(await(calls.hold(check, ttl, OnExpiry.KEEP)), ttl, settler, timer, askedNs);
+        return new Slot(hold(check, ttl, OnExpiry.KEEP), ttl, settler, timer, askedNs);
     }
 
     /**

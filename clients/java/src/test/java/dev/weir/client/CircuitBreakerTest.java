@@ -155,7 +155,7 @@ class CircuitBreakerTest {
         var caller = new Caller(null, breaker, 0, Runnable::run);
         assertThrows(
                 IllegalStateException.class,
-                () -> caller.protect(() -> {
+                () -> caller.protect(Caller.after(Duration.ofHours(1)), () -> {
                     throw new IllegalStateException("of an interceptor");
                 }));
         probe();

@@ -73,6 +73,19 @@ class ErrorsTest {
     }
 
     @Test
+    void aDeadlineThatIsOverIsNoOutage() {
+        try (var client = server.client().breaker(1, Duration.ofHours(1)).build()) {
+            client.awaitReady(Duration.ofSeconds(20));
+            for (var over : List.of(Duration.ZERO, Duration.ofMillis(-1))) {
+                var check = Check.of("user", "alex").withDeadline(over);
+                error(Kind.DEADLINE_EXCEEDED, () -> client.check(check));
+                error(Kind.DEADLINE_EXCEEDED, () -> client.slot(check));
+            }
+            assertEquals(BreakerState.CLOSED, client.breakerState());
+        }
+    }
+
+    @Test
     void invalidRequestsNameTheField() {
         var error = error(Kind.INVALID_REQUEST, () -> weir.check("user", ""));
         assertEquals(Optional.of("key[1]"), error.field());

@@ -1,5 +1,6 @@
 package dev.weir.client;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -7,7 +8,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.grpc.Context;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
@@ -63,6 +68,24 @@ class SlotTest {
         }
         // The reconnection, and slots of other tests.
         assertTrue(weir.timer.getQueue().size() < 10, weir.timer.getQueue()::toString);
+    }
+
+    @Test
+    void theFirstExtensionCountsFromTheRequest() {
+        var delays = new ArrayList<Long>();
+        var timer = new ScheduledThreadPoolExecutor(1) {
+            @Override
+            public ScheduledFuture<?> schedule(Runnable task, long delay, TimeUnit unit) {
+                delays.add(delay);
+                return null;
+            }
+        };
+        var decision = Decision.fallback(true, new WeirException(WeirException.Kind.OTHER, "a test"));
+        var ttl = Duration.ofHours(1);
+        var askedNs = System.nanoTime() - ttl.dividedBy(3).toNanos();
+        new Slot(new Reservation(decision, "held", ttl, null), Optional.empty(), null, timer, askedNs);
+        assertEquals(1, delays.size());
+        assertTrue(delays.get(0) <= 0, delays::toString);
     }
 
     @Test

@@ -25,6 +25,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -33,6 +34,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import weir.v1.RateLimiterGrpc;
+import weir.v1.Weir.CancelRequest;
+import weir.v1.Weir.CancelResponse;
 import weir.v1.Weir.CheckRequest;
 import weir.v1.Weir.CheckResponse;
 import weir.v1.Weir.CommitRequest;
@@ -244,12 +247,7 @@ class StreamsTest {
         var server = serve(new Service() {
             @Override
             public void reserve(ReserveRequest request, StreamObserver<ReserveResponse> answer) {
-                answer.onNext(ReserveResponse.newBuilder()
-                        .setDecision(ALLOWED)
-                        .setHold("held")
-                        .setExpiresAfter(Wire.duration(Duration.ofSeconds(3)))
-                        .build());
-                answer.onCompleted();
+                answerReserve(answer);
             }
 
             @Override
@@ -273,6 +271,53 @@ class StreamsTest {
         } finally {
             server.shutdownNow();
         }
+    }
+
+    @Test
+    void whatIsReservedForACallerThatGaveUpIsCancelled() throws Exception {
+        var reserving = new LinkedBlockingQueue<StreamObserver<ReserveResponse>>();
+        var cancelled = new LinkedBlockingQueue<String>();
+        var server = serve(new Service() {
+            @Override
+            public void reserve(ReserveRequest request, StreamObserver<ReserveResponse> answer) {
+                reserving.add(answer);
+            }
+
+            @Override
+            public void cancel(CancelRequest request, StreamObserver<CancelResponse> answer) {
+                cancelled.add(request.getHold());
+                answer.onNext(CancelResponse.getDefaultInstance());
+                answer.onCompleted();
+            }
+        });
+        try (var weir = client(server).build()) {
+            List<Runnable> calls = List.of(() -> weir.slot(ALEX), () -> weir.reserve(ALEX, LONG));
+            for (var call : calls) {
+                var thread = new Thread(() -> assertThrows(WeirException.class, call::run));
+                thread.start();
+                var answer = reserving.poll(20, TimeUnit.SECONDS);
+                thread.interrupt();
+                thread.join();
+                answerReserve(answer);
+                assertEquals("held", cancelled.poll(20, TimeUnit.SECONDS));
+            }
+            var reservation = weir.reserveAsync(ALEX, LONG, OnExpiry.KEEP);
+            var answer = reserving.poll(20, TimeUnit.SECONDS);
+            reservation.cancel(false);
+            answerReserve(answer);
+            assertEquals("held", cancelled.poll(20, TimeUnit.SECONDS));
+        } finally {
+            server.shutdownNow();
+        }
+    }
+
+    private static void answerReserve(StreamObserver<ReserveResponse> answer) {
+        answer.onNext(ReserveResponse.newBuilder()
+                .setDecision(ALLOWED)
+                .setHold("held")
+                .setExpiresAfter(Wire.duration(Duration.ofSeconds(3)))
+                .build());
+        answer.onCompleted();
     }
 
     @Test
