@@ -183,7 +183,9 @@ fn a_connection_whose_client_reads_an_answer_is_kept() {
     server.wait_for_metric("weir_checks_total{domain=\"default\",transport=\"grpc_batch\",outcome=\"allowed\"}", 100.0);
     let _silent = silent(&server.grpc, 1);
     server.wait_for_metric("weir_connections_rejected_total{listener=\"grpc\"}", 1.0);
-    server.wait_for_log(AT_MAX_CONNECTIONS);
+    eventually("it is logged", || {
+        server.log_lines(AT_MAX_CONNECTIONS).into_iter().find(|line| line["listener"] == "grpc")
+    });
     assert_eq!(server.metric(&evicted("grpc")), 0.0);
 }
 

@@ -139,6 +139,11 @@ def test_a_tick_inspects_a_part_of_the_keys(monkeypatch: pytest.MonkeyPatch) -> 
         assert leases.tick()
         assert len(inspected) == seen + 20
     assert len(set(map(id, inspected))) == 100
+    # A key that is due is inspected in each tick.
+    inspected[0].balance.watch(0, -1)
+    for _ in range(5):
+        leases.tick()
+    assert inspected[100:].count(inspected[0]) == 5
 
 
 def test_no_stream_is_opened_once_its_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

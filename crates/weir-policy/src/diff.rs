@@ -33,7 +33,7 @@ pub struct Diff {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The name: `api` for a domain, `api:user/*#per-user` for a limit, `api:user/*` for a rule of descriptors,
-    /// `api:user/root` for keys whose limits a node hides.
+    /// `api:user/root` for keys whose limits a node hides. An unnamed limit that changed with its place has both.
     pub name: String,
     /// The old value; empty for a new item.
     pub before: String,

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tracing::debug;
-use weir_core::domain::key::domain_label;
+use weir_core::domain::key::{MAX_SEGMENT_BYTES, domain_label};
 use weir_store::Store;
 use weir_telemetry::request::{self, OTHER, Outcome};
 
@@ -58,7 +58,7 @@ impl<S: Store> Rls<S> {
             debug!(
                 request_id = request::request_id(),
                 trace_id = request::trace_id(),
-                domain = request.query.domain,
+                domain = request.query.domain.chars().take(MAX_SEGMENT_BYTES).collect::<String>(),
                 "no policy defines the domain"
             );
         }

@@ -70,7 +70,7 @@ fn reconnecting_between_two_checks_causes_no_errors() {
 #[test]
 fn an_unusable_hash_fails_only_its_own_checks() {
     let redis = Server::start(Options::socket());
-    let service = patient_service(&redis.url()).start();
+    let service = patient_service(&redis.url()).env("WEIR_LOG__LEVEL", "weir_store=debug").start();
     let runtime = runtime();
     for (rule, name) in RULES.iter().enumerate() {
         let hash = hash_in(name, &["few", "broken"]);
@@ -84,6 +84,11 @@ fn an_unusable_hash_fails_only_its_own_checks() {
 
         redis.command(&[b"SET".as_slice(), &hash, b"no hash"]);
         assert!(by_rule(ask("broken")), "{name}: another type");
+        eventually("it is logged", || {
+            let line = format!("{name}\\\\x03few\\\\x06broken");
+            let log = service.log();
+            log.iter().any(|found| found.contains(&line)).then_some(()).ok_or_else(|| log.join("\n"))
+        });
         assert!(shared(ask(&format!("other {name}"))));
         redis.command(&[b"DEL".as_slice(), &hash]);
         assert!(shared(ask("broken")), "{name}: gone");

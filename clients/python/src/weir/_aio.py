@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -50,7 +50,7 @@ class AsyncClient(ClientBase):
     def _open(self) -> None:
         self._leases: TaskLeases = TaskLeases(self._connected, self._token, self.breaker)
         # They refund the units of reservations whose callers were cancelled.
-        self._refunds: set[asyncio.Task[None]] = set()
+        self._reserving: set[asyncio.Task[Any]] = set()
 
     async def check(
         self,
@@ -257,7 +257,8 @@ class AsyncClient(ClientBase):
         """Connects, and waits until the service answers. Without it the first check connects, within its deadline.
 
         Raises:
-            WeirError: the service rejects the client's credentials; or the client is closed.
+            WeirError: the service answers with another error than an outage, as for rejected credentials, or ones
+                without the role `check`; or the client is closed.
         """
         ends_at = time.monotonic() + deadline_seconds(timeout)
         while (remaining := self._open_until(ends_at)) > 0:
@@ -272,14 +273,16 @@ class AsyncClient(ClientBase):
     async def close(self) -> None:
         """Returns leased units to the service, at most until the deadline, and closes all connections.
 
-        Calls fail afterwards. Before Python 3.11 calls in flight end with `asyncio.CancelledError`. Reservations whose
-        tasks were cancelled while they reserved are refunded before, at most until the deadline too.
+        Calls fail afterwards. Before Python 3.11 calls in flight end with `asyncio.CancelledError`. Calls that
+        reserve are awaited, and those whose tasks were cancelled are refunded, at most until the deadline too.
         """
         await to_its_end(self._close())
 
     async def _close(self) -> None:
-        if self._refunds:
-            await asyncio.wait(self._refunds, timeout=self._deadline_seconds)
+        ends_at = time.monotonic() + self._deadline_seconds
+        # A task that is cancelled may not have noticed it yet, so all that reserve are awaited.
+        while self._reserving and (remaining := ends_at - time.monotonic()) > 0:
+            await asyncio.wait(self._reserving, timeout=remaining)
         self._closed = True
         await self._leases.return_units(self._deadline_seconds)
         self._channel_closed = True
@@ -319,14 +322,18 @@ class AsyncClient(ClientBase):
     ) -> pb.ReserveResponse:
         """Sends a reservation. If the task is cancelled meanwhile, it continues, and what it holds is refunded."""
         repeat = may_repeat(request.check)
-        reserving = asyncio.create_task(self._send(_methods.RESERVE, request, deadline, repeat, metadata))
+        reserving = self._awaited_at_close(self._send(_methods.RESERVE, request, deadline, repeat, metadata))
         try:
             return await asyncio.shield(reserving)
         except asyncio.CancelledError:
-            refund = asyncio.create_task(self._refund(reserving))
-            self._refunds.add(refund)
-            refund.add_done_callback(self._refunds.discard)
+            self._awaited_at_close(self._refund(reserving))
             raise
+
+    def _awaited_at_close(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+        task = asyncio.create_task(work)
+        self._reserving.add(task)
+        task.add_done_callback(self._reserving.discard)
+        return task
 
     async def _refund(self, reserving: asyncio.Task[pb.ReserveResponse]) -> None:
         with suppress(WeirError):

@@ -263,7 +263,8 @@ class Client(ClientBase):
         """Connects, and waits until the service answers. Without it the first check connects, within its deadline.
 
         Raises:
-            WeirError: the service rejects the client's credentials; or the client is closed.
+            WeirError: the service answers with another error than an outage, as for rejected credentials, or ones
+                without the role `check`; or the client is closed.
         """
         ends_at = time.monotonic() + deadline_seconds(timeout)
         while (remaining := self._open_until(ends_at)) > 0:

@@ -82,6 +82,7 @@ class Leases:
         self._last_lease = 0
         self._is_ticking = False
         self._ticks = 0
+        self._added = 0
 
     def check(self, domain: str, key: Sequence[str], cost: int) -> Decision | ToAsk | None:
         """Returns the decision of the lease, or how the service decides. None: an ordinary check, without a lease."""
@@ -203,7 +204,9 @@ class Leases:
             if self._is_closed or len(self._entries) >= _MAX_KEYS:
                 return None
             domain, *key = name
-            sweep = len(self._entries) % _SWEEPS
+            # By a counter: the number of entries is the same for each one that replaces another.
+            self._added += 1
+            sweep = self._added % _SWEEPS
             entry = self._entries.setdefault(name, Entry(domain, key, self._last_lease, sweep))
             starts, self._is_ticking = not self._is_ticking, True
         if starts:
