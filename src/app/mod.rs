@@ -30,7 +30,10 @@ use tracing::{info, warn};
 use weir_policy::{Loaded, watch::watch as watch_policy};
 use weir_server::{Connected, ConnectionSettings, Drain, RuntimeKind, Server, Workers, metrics::ListenerMetrics};
 use weir_settings::file::follow_links;
-use weir_store::{AnyStore, memory::MemoryStats};
+use weir_store::{
+    AnyStore,
+    memory::{MemoryStats, WhenFull},
+};
 
 pub use error::AppError;
 use export::SpanExport;
@@ -136,17 +139,21 @@ impl App {
 
         let drain = Drain::default();
         let (span_export, spans) = SpanExport::start(&settings.tracing, &metrics).map_err(AppError::Setting)?;
-        let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
+        let is_shared = limiter.store().shared().is_some();
+        let observer = RequestObserver::new(spans, is_shared);
         let mut service = CheckService::new(Arc::clone(&limiter), settings.bounds());
         service.is_observed = observer.observes_all();
         service.repeat_window = settings.idempotency.window.0;
         let [grpc_metrics, http_metrics] = ["grpc", "http"].map(|name| ListenerMetrics::new(metrics.registry(), name));
         let with_permits = |setting: usize, metrics: &ListenerMetrics| {
-            service.clone().with_permits(permits(setting, limiter.store().shared().is_some(), metrics))
+            service.clone().with_permits(permits(setting, is_shared, metrics))
         };
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
-        let quota_mode =
-            QuotaMode { is_shared: limiter.store().shared().is_some(), is_shadow: settings.envoy.shadow_mode };
+        let quota_mode = QuotaMode {
+            is_shared,
+            passes_when_full: !is_shared && settings.store.when_full == WhenFull::Allow,
+            is_shadow: settings.envoy.shadow_mode,
+        };
         let quotas =
             (!settings.rlqs.domains.is_empty()).then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, quota_mode));
         let explorer = ui

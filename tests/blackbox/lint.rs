@@ -75,13 +75,29 @@ fn surprising_settings_are_warnings() {
                         requests_per_unit: 1 } }]",
         ),
         ("other.yaml", "domain: other\nschema: {}"),
+        (
+            "met.yaml",
+            "domain: m\ndescriptors: [{ key: k, value: 'x*' }, { key: k, value: 'y*' }, { key: k, value: xy }, { key: k }]",
+        ),
+        ("unmet.yaml", "domain: u\ndescriptors: [{ key: k, value: 'x*' }, { key: k, value: 'xy*' }]"),
+        ("any.yaml", "domain: a\ndescriptors: [{ key: k, descriptors: [{ key: m }, { key: m, value: '*' }] }]"),
+        (
+            "replaces.yaml",
+            "domain: r\ndescriptors: [{ key: k, rate_limit: { name: a, unit: day, requests_per_unit: 1 } }, { key: l, \
+             rate_limit: { unlimited: true, replaces: [{ name: a }, { name: b }] } }]",
+        ),
     ]);
+    let met = run(&["limits", "lint", &dir.path("met.yaml")]);
+    assert!(met.code == 0 && !met.out.contains("warning: "), "{}", met.out);
     for (name, warning) in [
         ("default.yaml", "metrics and logs call the default domain, whose name is empty, `default` too"),
         ("other.yaml", "domains without their own series `other` too"),
         ("above.yaml", "`a` is above the anchor (3 segments) of `a/b`"),
         ("alone.yaml", "a limit in shadow mode, or a quota, that is exceeded is charged alone"),
         ("star.yaml", "`img*` is an exact name here"),
+        ("unmet.yaml", "no request meets `k/xy*`: `k/x*` takes precedence"),
+        ("any.yaml", "no request meets `k/*/m` without a value: `k/*/m/*` takes precedence"),
+        ("replaces.yaml", "`l` without a value replaces `b`, and no limit has this name"),
     ] {
         let lenient = run(&["limits", "lint", &dir.path(name)]);
         assert_eq!(lenient.code, 0);

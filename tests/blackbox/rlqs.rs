@@ -204,7 +204,12 @@ fn a_changed_policy_is_pushed_at_once() {
         stream.report(bucket("alex"), 1, 0, 0).await;
         stream.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
         server.replace_policy(&POLICY.replace("count: 1000", "count: 100"));
-        stream.until("alex", |assignment| assignment.rate() > 0.0 && assignment.rate() <= 100.0).await;
+        let (assignment, _) =
+            stream.until("alex", |assignment| assignment.rate() > 0.0 && assignment.rate() <= 100.0).await;
+        assert!(
+            matches!(assignment, Assignment::Tokens { max: 10, .. }),
+            "it stores what a newcomer stores: {assignment:?}"
+        );
         // The same limit with another fill interval.
         server.replace_policy(
             &POLICY.replace("capacity: 1000, count: 1000, period: 1s", "capacity: 30, count: 30, period: 60s"),

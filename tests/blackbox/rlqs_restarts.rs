@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::{
     rlqs::{open, runtime, setup},
@@ -30,6 +31,26 @@ fn a_stream_that_is_ended_keeps_its_share_until_it_has_found_another_replica() {
         };
         assert_eq!((end.code(), stream.assignments["alex"]), (Code::Unavailable, (assignment, 7)));
         assert_eq!(tokio::task::spawn_blocking(move || server.wait_for_end()).await.expect("its end"), 0);
+    });
+}
+
+#[test]
+fn a_stream_does_not_end_at_the_age_of_its_connection() {
+    runtime().block_on(async {
+        let age = setup().env("WEIR_GRPC__MAX_CONNECTION_AGE", "1s");
+        let server = age.env("WEIR_GRPC__MAX_CONNECTION_AGE_GRACE", "0s").start();
+        let mut stream = open(&server).await;
+        stream.report(bucket("alex"), 1, 0, 0).await;
+        stream.until("alex", |assignment| assignment.rate() >= 1_000.0).await;
+        // One age may be a fifth longer than another.
+        for _ in 0..2 {
+            let watched = HealthClient::new(server.channel().await).watch(HealthCheckRequest::default()).await;
+            let mut watched = watched.expect("a stream").into_inner();
+            in_time("the end of the watch", async { while let Ok(Some(_)) = watched.message().await {} }).await;
+        }
+        stream.report(bucket("slow"), 1, 0, 0).await;
+        stream.until("slow", |assignment| assignment.rate() > 0.0).await;
+        assert_eq!(stream.assignments["alex"].1, 15, "it has no final assignment");
     });
 }
 

@@ -2,6 +2,7 @@
 
 use super::{
     Policy,
+    descriptors::{Descriptors, Rule, ValuePattern},
     tree::{DEFAULT_ANCHOR, Domain, Found, NodeId, common_text},
 };
 use weir_core::{
@@ -40,7 +41,7 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
 
 /// Returns the warnings, sorted. In all domains: a name that metrics give to others, several unnamed limits of one
 /// algorithm and time base at a node. In domains of descriptors: the notes of the reader, such as
-/// ignored keys, and `over_limit_only` next to limits that admitted requests may exceed. In others:
+/// ignored keys, what has no effect, and `over_limit_only` next to limits that admitted requests may exceed. In others:
 /// names with a `*` that is not a pattern, factors that divide no limit, leases that cannot be
 /// granted, concurrency limits whose slots cannot be taken, limits that never refuse because of
 /// others, and limits above the anchor that have limits below them, which a Redis Cluster cannot
@@ -59,6 +60,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
         if let Some(descriptors) = &domain.descriptors {
             // Here a `*` in a value is a pattern, and a request meets only the limits of its last node.
             warnings.extend(descriptors.notes().iter().map(|note| format!("{shown}: {note}")));
+            warnings.extend(without_effect(domain, descriptors, &nodes).iter().map(|note| format!("{shown}: {note}")));
             if domain.charge == Charge::OverLimitOnly && descriptors.has_exceedable() {
                 warnings.push(format!(
                     "{shown}: with `charge: over_limit_only` a limit in shadow mode, or a quota, that is exceeded is charged \
@@ -104,6 +106,30 @@ fn shared_label(domain: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("metrics and logs call {others} `{domain}` too; give this domain another name"))
+}
+
+/// Returns the descriptors that no request meets, since a pattern that takes precedence matches all their values, and
+/// the names in `replaces` that no limit has.
+fn without_effect(domain: &Domain, rules: &Descriptors, nodes: &[PolicyNode<'_>]) -> Vec<String> {
+    let (names, mut found) = (rules.limit_names(), Vec::new());
+    for key in nodes {
+        let pattern = key.pattern.join("/");
+        let shown = |rule: &Rule| match &rule.value {
+            ValuePattern::Any => format!("`{pattern}` without a value"),
+            value => format!("`{pattern}/{}`", value.text()),
+        };
+        for (node, rule) in domain.children(key.node).filter_map(|(_, node)| Some((node, rules.rule(node)?))) {
+            // Only a pattern that matches every value matches the empty one.
+            let value = if rule.value == ValuePattern::Any { "" } else { rule.value.text() };
+            let met = domain.child(key.node, value.as_bytes()).filter(|(_, met)| *met != node);
+            if let Some(met) = met.and_then(|(_, met)| rules.rule(met)) {
+                found.push(format!("no request meets {}: {} takes precedence", shown(rule), shown(met)));
+            }
+            let unknown = rule.limits.iter().flat_map(|limit| &limit.replaces).filter(|name| !names.contains(&***name));
+            found.extend(unknown.map(|name| format!("{} replaces `{name}`, and no limit has this name", shown(rule))));
+        }
+    }
+    found
 }
 
 /// Returns the node of a pattern.

@@ -42,6 +42,8 @@ pub(crate) struct Activity {
     is_timed: bool,
     /// Time at which the last request ended, in microseconds since `started`.
     idle_since: AtomicU64,
+    /// Shared with each request in flight for which the connection does not age.
+    ageless: Arc<()>,
 }
 
 /// Counts a request that keeps the connection: one whose client has authenticated for it, or need not. Not a public one,
@@ -71,7 +73,7 @@ impl Activity {
     /// Makes the activity of a new connection; `is_timed`: [`Self::idle_since`] is recorded.
     pub(crate) fn new(is_timed: bool) -> Self {
         let (is_authenticated, protocol, is_last) = Default::default();
-        let (in_flight, reading, answered_at, idle_since) = Default::default();
+        let (in_flight, reading, answered_at, idle_since, ageless) = Default::default();
         // Its first request is on its way.
         let (started, was_used) = (Instant::now(), AtomicBool::new(true));
         Self {
@@ -85,6 +87,7 @@ impl Activity {
             was_used,
             is_timed,
             idle_since,
+            ageless,
         }
     }
 
@@ -153,6 +156,16 @@ impl Activity {
     /// Returns the age until which unread answers keep the connection.
     fn read_until(&self) -> Duration {
         Duration::from_micros(self.answered_at.load(Ordering::Relaxed)) + READ_TIMEOUT
+    }
+
+    /// Keeps the connection from aging until the guard is dropped.
+    pub(crate) fn keep_from_aging(&self) -> Arc<()> {
+        Arc::clone(&self.ageless)
+    }
+
+    /// Whether a request keeps the connection from aging.
+    pub(crate) fn is_ageless(&self) -> bool {
+        Arc::strong_count(&self.ageless) > 1
     }
 
     fn micros(&self, at: Instant) -> u64 {

@@ -163,6 +163,13 @@ impl Connected {
         })
     }
 
+    /// Keeps the connection from being closed for its age until the guard is dropped: for a stream that must not end
+    /// unless the service drains. Afterwards it is closed within another maximum age.
+    #[must_use]
+    pub fn keep_from_aging(&self) -> Arc<()> {
+        self.activity.keep_from_aging()
+    }
+
     /// Returns the token that closes the connection, as one whose client leaves its answers unread.
     pub fn left_unread(&self) -> CancellationToken {
         self.unread.too_many().clone()

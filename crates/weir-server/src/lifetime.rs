@@ -86,7 +86,11 @@ impl Lifetime {
     fn next_end(&self, now: Instant) -> Option<(Instant, CloseReason)> {
         let requests = self.activity.has_requests();
         let silent = (!requests).then(|| (self.started + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
-        let old = self.age.map(|age| (self.started + age, CloseReason::Age));
+        let old = self.age.map(|age| {
+            // While it does not age this is only the time of the next evaluation.
+            let since = if self.activity.is_ageless() { now } else { self.started };
+            (since + age, CloseReason::Age)
+        });
         let idle = self.idle_timeout.map(|timeout| {
             // Before the first request this is only the time of the next evaluation.
             let since = if requests { self.activity.idle_since(now) } else { now };
@@ -160,6 +164,10 @@ mod tests {
         let ageless = lifetime(0, 0);
         ageless.activity.note_request(Version::HTTP_2);
         assert_eq!(over(&ageless, ageless.started), None);
+        let kept = old.activity.keep_from_aging();
+        assert_eq!(over(&old, old.started), None);
+        drop(kept);
+        assert_eq!(over(&old, old.started), Some((why, after)));
     }
 
     #[test]

@@ -25,13 +25,17 @@ pub(super) struct QuotaAnswers<M, S: Store> {
     unread: Option<Arc<UnreadAnswer>>,
     /// The error that the stream ends with, if any.
     error: Option<Status>,
+    /// A stream that ended for the connection's age would cost its Envoy the assignments, although the replica stays.
+    _ageless: Arc<()>,
     _permit: Permit,
 }
 
 impl<M, S: Store> QuotaAnswers<M, S> {
     /// Returns the answers to these messages of this connection.
     pub(super) fn new(messages: Messages<M>, session: Session<S>, connected: Connected, permit: Permit) -> Self {
-        Self { messages: Some(messages), session, connected, unread: None, error: None, _permit: permit }
+        let ageless = connected.keep_from_aging();
+        let (unread, error) = (None, None);
+        Self { messages: Some(messages), session, connected, unread, error, _ageless: ageless, _permit: permit }
     }
 
     fn end(&mut self, error: Option<Status>) {

@@ -13,6 +13,7 @@ use weir_core::{
 };
 use weir_store::{Failure, Store};
 
+use super::QuotaMode;
 use crate::limiter::{
     Limiter,
     quota::{HeldPart, QuotaLevel, WHOLE_DEMAND},
@@ -28,6 +29,8 @@ const BEYOND: u64 = 32;
 /// levels.
 const RENEW_EVERY: (Micros, Micros) = (SECOND, 5 * SECOND);
 const RENEW_EVERY_FOR_EACH: Micros = 500;
+/// Number of lost renewals in a row after which the store counts as unavailable.
+const UNAVAILABLE_AFTER: u32 = 2;
 /// Time until the next renewal if the last one did not reach its target.
 const RENEW_SOON: Micros = SECOND / 2;
 /// Time for which a demand is remembered that is not renewed.
@@ -44,6 +47,8 @@ pub struct HeldLevel {
     pub on_store_failure: OnStoreFailure,
     /// Time of its next renewal.
     pub due: Micros,
+    /// Number of renewals in a row for which the store was unavailable.
+    unavailable: u32,
     rate: StoreHold,
     demand: StoreHold,
 }
@@ -78,8 +83,10 @@ pub struct Renewed {
     demand: StoreHold,
     /// The part of the rate that this replica should have.
     target: u64,
-    /// Whether the store did not answer.
-    pub is_lost: bool,
+    /// Units that may be divided although a full store has no room to hold them.
+    uncounted: u64,
+    /// Why the store did not answer, if so.
+    pub lost: Option<Failure>,
 }
 
 impl StoreHold {
@@ -113,7 +120,7 @@ impl HeldLevel {
         (owner, number): (u64, u64),
     ) -> Self {
         let (rate, demand) = (StoreHold::new(owner, 2 * number), StoreHold::new(owner, 2 * number + 1));
-        Self { id, level, on_store_failure, due: 0, rate, demand }
+        Self { id, level, on_store_failure, due: 0, unavailable: 0, rate, demand }
     }
 
     /// Starts a renewal. The level is not due until [`Self::renewed`] is called with the outcome.
@@ -126,26 +133,42 @@ impl HeldLevel {
         renewing
     }
 
-    /// Ends a renewal, with `levels` levels in all. Returns the units that may be divided from now on.
-    pub fn renewed(&mut self, renewed: &Renewed, levels: usize, timing: &QuotaTiming, now: Micros) -> u64 {
+    /// Ends a renewal, with `levels` levels in all. Returns the units that may be divided from now on; `None` if the
+    /// renewal was of an earlier level of this name, whose units have been returned.
+    pub fn renewed(&mut self, renewed: &Renewed, levels: usize, timing: &QuotaTiming, now: Micros) -> Option<u64> {
+        if self.rate.id != renewed.rate.id {
+            return None;
+        }
         (self.rate, self.demand) = (renewed.rate, renewed.demand);
-        let (units, target) = (self.rate.units, renewed.target);
+        let (units, target) = (self.rate.units + renewed.uncounted, renewed.target);
+        let is_lost = renewed.lost.is_some();
+        match &renewed.lost {
+            None => self.unavailable = 0,
+            Some(failure) => self.unavailable += u32::from(!failure.is_overload()),
+        }
         let every = (RENEW_EVERY_FOR_EACH * levels as Micros).clamp(RENEW_EVERY.0, RENEW_EVERY.1);
         let has_enough = units + self.level.rate / WORTH >= target;
         let gives_back = units > target + self.level.rate / BEYOND;
-        self.due = now + if renewed.is_lost || (has_enough && !gives_back) { every } else { RENEW_SOON };
+        self.due = now + if is_lost || (has_enough && !gives_back) { every } else { RENEW_SOON };
         if !Arc::ptr_eq(&renewed.level, &self.level) {
             // The policy has changed meanwhile.
             self.due = now;
         }
-        if renewed.is_lost && now + timing.lag + every >= self.rate.until && !self.outlasts() {
+        let budget = if self.outlasts() && units == 0 && self.unavailable >= UNAVAILABLE_AFTER {
+            // This replica counts alone, as for checks. A single loss is not an outage.
+            self.level.rate
+        } else if is_lost && now + timing.lag + every >= self.rate.until && !self.outlasts() {
             // Its hold expires soon.
-            return 0;
-        }
-        if gives_back && !renewed.is_lost { target } else { units }
+            0
+        } else if gives_back && !is_lost {
+            target
+        } else {
+            units
+        };
+        Some(budget.min(self.level.rate))
     }
 
-    /// Whether its assignments stay while the store is unavailable, beyond the expiry of the hold.
+    /// Whether its assignments do not depend on the store while that is unavailable.
     fn outlasts(&self) -> bool {
         matches!(self.on_store_failure, OnStoreFailure::Local | OnStoreFailure::Allow)
     }
@@ -161,19 +184,19 @@ impl Renewing {
     pub async fn run<S: Store>(
         mut self,
         limiter: &Limiter<S>,
-        is_shared: bool,
+        mode: QuotaMode,
         timing: &QuotaTiming,
         clock: impl Fn() -> Micros,
     ) -> Renewed {
         let rate = self.level.rate;
-        let (target, mut is_lost) = match self.target(limiter, is_shared, &clock).await {
-            Ok(target) => (target, false),
-            Err(_) => (self.rate.units, true),
+        let (target, mut lost) = match self.target(limiter, mode.is_shared, &clock).await {
+            Ok(target) => (target, None),
+            Err(failure) => (self.rate.units, Some(failure)),
         };
         let bounded = |most: (u64, Micros)| if clock() < most.1 { target.min(most.0) } else { target };
-        let mut target = bounded(self.rate.most);
-        let (most, worth) = if is_shared { (MAX_IN_A_ROW.0, rate / WORTH) } else { (MAX_IN_A_ROW.1, 0) };
-        for _ in 0..if is_lost { 0 } else { most } {
+        let (mut target, mut uncounted) = (bounded(self.rate.most), 0);
+        let (most, worth) = if mode.is_shared { (MAX_IN_A_ROW.0, rate / WORTH) } else { (MAX_IN_A_ROW.1, 0) };
+        for _ in 0..if lost.is_some() { 0 } else { most } {
             let kept = self.rate.units.min(target.max(self.load.live));
             let renewal = self.rate.renewal(kept, target.saturating_sub(kept), hold_ttl(timing));
             let sent = clock();
@@ -184,17 +207,21 @@ impl Renewing {
                         self.rate.most = (kept, sent + timing.ttl + timing.lag);
                         target = bounded(self.rate.most);
                     }
-                    if self.rate.units + worth >= target || grant.units == 0 && grant.is_kept {
+                    if self.rate.units + worth >= target || grant.units == 0 && (grant.is_kept || kept == 0) {
+                        // Of free units at least one is granted, unless the store has no room for the hold.
+                        if mode.passes_when_full && grant.units == 0 {
+                            uncounted = grant.free.min(target.saturating_sub(self.rate.units));
+                        }
                         break;
                     }
                 }
-                Err(_) => {
-                    is_lost = true;
+                Err(failure) => {
+                    lost = Some(failure);
                     break;
                 }
             }
         }
-        Renewed { level: self.level, rate: self.rate, demand: self.demand, target, is_lost }
+        Renewed { level: self.level, rate: self.rate, demand: self.demand, target, uncounted, lost }
     }
 
     /// Returns the part of the rate that this replica should have.

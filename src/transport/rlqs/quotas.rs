@@ -79,6 +79,8 @@ impl From<Full> for NotKept {
 pub struct QuotaMode {
     /// Whether other replicas hold parts of the same limits.
     pub is_shared: bool,
+    /// Whether a limit is divided although a full store in memory has no room for it (`store.when_full: allow`).
+    pub passes_when_full: bool,
     /// Whether every bucket is allowed everything (`envoy.shadow_mode`).
     pub is_shadow: bool,
 }
@@ -291,7 +293,9 @@ impl<S: Store> Quotas<S> {
             if let Some(is_lost) = lost.filter(|is_lost| *is_lost != was_lost) {
                 was_lost = is_lost;
                 if is_lost {
-                    warn!("the store does not renew what this replica may divide: shares stay as they are meanwhile");
+                    warn!(
+                        "the store does not renew what this replica may divide: shares stay as they are, further limits follow on_store_failure"
+                    );
                 } else {
                     info!("the store renews what this replica may divide");
                 }
@@ -311,21 +315,24 @@ impl<S: Store> Quotas<S> {
     async fn renew_one(&self, name: Vec<u8>, renewing: Renewing) -> bool {
         // A store in memory answers immediately. Of many levels, yields to the other tasks of the thread.
         consume_budget().await;
-        let renewed = renewing.run(&self.limiter, self.mode.is_shared, &self.timing, || self.now()).await;
+        let renewed = renewing.run(&self.limiter, self.mode, &self.timing, || self.now()).await;
         let now = self.now();
         let mut state = self.lock();
         let count = state.levels.len();
-        if let Some(held) = state.levels.get_mut(&name) {
-            let (id, budget) = (held.id, held.renewed(&renewed, count, &self.timing, now));
+        if let Some(held) = state.levels.get_mut(&name)
+            && let Some(budget) = held.renewed(&renewed, count, &self.timing, now)
+        {
+            let id = held.id;
             state.divider.set_budget(id, budget, now);
         }
-        if renewed.is_lost {
+        let is_lost = renewed.lost.is_some();
+        if is_lost {
             self.metrics.lost.increment(1);
         } else {
             // Wakes the divider for holders that wait for the budget.
             self.joined.notify_one();
         }
-        renewed.is_lost
+        is_lost
     }
 
     /// Returns all units after the streams have ended. The store holds them for [`FINAL_TTL_SECONDS`] more, since their

@@ -226,10 +226,9 @@ impl QuotaState {
             Rule::AllowAll => path.levels.is_empty(),
             Rule::DenyAll => path.levels.iter().any(|level| level.rate == 0),
             Rule::Divided(division) => {
-                // The rates and bursts of its holders cannot be expressed in other steps.
                 let rate = path.levels.iter().map(|level| level.rate).min().unwrap_or(0);
                 rate > 0
-                    && Steps::of(rate) == division.steps
+                    && self.divider.keeps_holders_at(division.bucket, rate)
                     && path.levels.iter().map(|level| &level.name).eq(&division.path)
             }
         };

@@ -16,6 +16,8 @@ const MAX_SHORTFALL_DIVISOR: u64 = 4;
 /// The holders' joint usage is from assignments alone unless it exceeds the rate by more than this
 /// part of it (1/8): measured rates vary, and stored tokens come on top.
 const MAX_EXCESS_DIVISOR: u64 = 8;
+/// Maximum change of the rate, as a factor in either direction, with which holders keep their token buckets.
+const MAX_RATE_CHANGE: u64 = 4;
 /// Divisors of an even share: a newcomer demands at least 1/4 of it, and any other holder 1/50.
 const NEWCOMERS_FLOOR: u64 = 4;
 const FLOOR: u64 = 50;
@@ -27,6 +29,8 @@ pub(super) struct Bucket {
     pub(super) level: usize,
     /// The least rate of all its limits.
     pub(super) rate: u64,
+    /// The rate that it had without holders.
+    first_rate: u64,
     pub(super) steps: Steps,
     pub(super) members: Slab<Member>,
     demand: u64,
@@ -65,7 +69,14 @@ impl Divided {
 
 impl Bucket {
     pub(super) fn new(level: usize, rate: u64) -> Self {
-        Self { level, rate, steps: Steps::of(rate), members: Slab::default(), demand: 0 }
+        Self { level, rate, first_rate: rate, steps: Steps::of(rate), members: Slab::default(), demand: 0 }
+    }
+
+    /// Whether its holders may keep their assignments at another rate: these are in the steps of the first one, and the
+    /// token buckets, which stay, are parts of it.
+    pub(super) fn keeps_holders_at(&self, rate: u64) -> bool {
+        let (least, most) = (self.first_rate / MAX_RATE_CHANGE, self.first_rate * MAX_RATE_CHANGE);
+        Steps::of(rate) == self.steps && (least..=most).contains(&rate)
     }
 
     /// Returns the rate that its holders demand, as last measured.

@@ -144,6 +144,11 @@ impl Divider {
         self.buckets.get(bucket.0).map(|bucket| bucket.steps)
     }
 
+    /// Whether the holders of a bucket may keep their assignments when the least rate of its limits becomes this.
+    pub fn keeps_holders_at(&self, bucket: BucketId, rate: u64) -> bool {
+        self.buckets.get(bucket.0).is_some_and(|bucket| bucket.keeps_holders_at(rate))
+    }
+
     /// Returns the least rate of a bucket's limits and its demand, in thousandths of a request a second.
     pub fn rate_and_demand(&self, bucket: BucketId) -> Option<(u64, u64)> {
         self.buckets.get(bucket.0).map(|bucket| (bucket.rate, bucket.demand()))

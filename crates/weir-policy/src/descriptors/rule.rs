@@ -1,6 +1,9 @@
 //! The rules of a file of descriptors: its options in addition to the limits of the tree.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 use crate::tree::{Domain, NodeId};
 use weir_core::{domain::Key, plan::Limit};
@@ -93,6 +96,11 @@ impl Descriptors {
     /// Returns the rule of a node; `None` for the nodes of keys, between an entry and its values.
     pub fn rule(&self, node: NodeId) -> Option<&Rule> {
         self.rules.get(&node)
+    }
+
+    /// Returns the names of the limits.
+    pub(crate) fn limit_names(&self) -> HashSet<&str> {
+        self.rules.values().flat_map(|rule| &rule.limits).filter_map(|limit| limit.name.as_deref()).collect()
     }
 
     /// Whether a request may pass that exceeds one of its limits: one in shadow mode, or a quota among others.

@@ -190,6 +190,11 @@ impl<'s, 'p, C: Clock> LockedPlan<'s, 'p, C> {
         self.store.keys.fetch_sub(std::mem::take(&mut self.reserved_records), Ordering::Relaxed);
     }
 
+    /// Counts the plan among those without capacity.
+    pub(super) fn count_as_full(&self) {
+        self.lacks_capacity.set(true);
+    }
+
     /// Sweeps a few states of the shards that grew, so that inserts pay for cleaning up.
     pub(super) fn finish(&mut self) {
         if self.reserved_records > 0 {

@@ -85,6 +85,10 @@ fn decide_and_renew<C: Clock>(
     locked_plan.will_hold();
     // New units need capacity for the hold on each level; earlier holds are settled in any case.
     let has_capacity = renewal.want == 0 || locked_plan.reserve_records(0..plan.levels().len(), 0);
+    if !has_capacity && plan.renewal.is_none() {
+        // No check comes with it that counts this.
+        locked_plan.count_as_full();
+    }
     let want = if has_capacity { renewal.want } else { 0 };
     // The check itself needs no more capacity than without a lease.
     locked_plan.release_records();

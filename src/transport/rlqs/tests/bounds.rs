@@ -5,36 +5,37 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use prost::Message;
 use tokio::{task::yield_now, time::sleep};
+use weir_core::quota::{Divider, Load, QuotaTiming};
 use weir_envoy::envoy::service::rate_limit_quota::v3::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
     rate_limit_quota_response::{BucketAction, bucket_action::BucketAction as Action},
     rate_limit_quota_usage_reports::BucketQuotaUsage,
 };
-use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
+use weir_store::{
+    MemoryStore, SystemClock,
+    memory::{MemorySettings, WhenFull},
+};
 
 use crate::{
     limiter::Limiter,
     telemetry::Metrics,
-    transport::rlqs::{QuotaMode, Quotas, RlqsSettings, Session, state::HOLDERS_OF_A_BUCKET},
+    transport::rlqs::{QuotaMode, Quotas, RlqsSettings, Session, authority::HeldLevel, state::HOLDERS_OF_A_BUCKET},
 };
 
 type Store = MemoryStore<SystemClock>;
 
 /// Starts quotas with capacity for `max_buckets`.
 fn quotas(max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
-    quotas_of(&super::policy("local"), max_buckets)
+    quotas_of(&super::policy("local"), max_buckets, MemorySettings::default())
 }
 
-fn quotas_of(policy: &str, max_buckets: usize) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
+fn quotas_of(policy: &str, max_buckets: usize, memory: MemorySettings) -> (Arc<Quotas<Store>>, Arc<Limiter<Store>>) {
     let policy = weir_policy::parse(policy, &weir_policy::Rules::default()).expect("a policy");
-    let store = MemoryStore::new(MemorySettings::default(), SystemClock::default());
-    let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
+    let mode = QuotaMode { passes_when_full: memory.when_full == WhenFull::Allow, ..QuotaMode::default() };
+    let limiter = Arc::new(Limiter::new(MemoryStore::new(memory, SystemClock::default()), policy, Metrics::new()));
     let domains = vec!["api=user".to_owned().try_into().expect("a domain")];
-    let quotas = Quotas::new(
-        Arc::clone(&limiter),
-        &RlqsSettings { domains, max_buckets, ..RlqsSettings::default() },
-        QuotaMode::default(),
-    );
+    let settings = RlqsSettings { domains, max_buckets, ..RlqsSettings::default() };
+    let quotas = Quotas::new(Arc::clone(&limiter), &settings, mode);
     tokio::spawn(Arc::clone(&quotas).run());
     (quotas, limiter)
 }
@@ -145,7 +146,8 @@ async fn a_bucket_that_no_answer_can_name_takes_no_share() {
 #[tokio::test(start_paused = true)]
 async fn renewing_many_levels_yields_to_other_tasks() {
     const COUNT: usize = 2_000;
-    let (quotas, _) = quotas_of(&super::policy("local").replace("alex", "'*'"), COUNT);
+    let policy = super::policy("local").replace("alex", "'*'");
+    let (quotas, _) = quotas_of(&policy, COUNT, MemorySettings::default());
     let users: Vec<_> = (0..COUNT).map(|number| number.to_string()).collect();
     let _session = stream(&quotas, reports(users.iter().map(String::as_str)));
     let renewed = || quotas.lock().levels.values().filter(|held| held.held() > 0).count();
@@ -155,4 +157,38 @@ async fn renewing_many_levels_yields_to_other_tasks() {
         yield_now().await;
     }
     assert!(turns >= 5, "{turns}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_without_room_in_a_full_store_follows_when_full_and_is_counted() {
+    for (when_full, assigned) in [(WhenFull::Deny, 0.0), (WhenFull::Allow, 1_000.0)] {
+        let policy = super::policy("local").replace("alex", "'*'");
+        let (quotas, limiter) = quotas_of(&policy, 10, MemorySettings { max_keys: 1, when_full });
+        let mut first = stream(&quotas, reports(["first"]));
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(limiter.store().stats().capacity_misses, 0, "{when_full:?}");
+        for _ in 0..5 {
+            answers(&mut first, reports(["first", "second"]));
+            sleep(Duration::from_secs(4)).await;
+        }
+        let rates: Vec<_> = quotas.lock().statuses(0, 2).iter().filter_map(|it| it.envoys[0].assigned).collect();
+        assert_eq!((rates.len(), rates.iter().sum()), (2, 1_000.0 + assigned), "{when_full:?}: {rates:?}");
+        // Once for each renewal: each second, or each half while the limit lacks units.
+        let misses = limiter.store().stats().capacity_misses;
+        assert!((15..=45).contains(&misses), "{when_full:?}: {misses}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_of_a_removed_level_does_not_apply_to_a_later_one_of_its_name() {
+    let (_, limiter) = quotas(10);
+    let entries = vec![("user".to_owned(), "alex".to_owned())];
+    let path = limiter.quota_path(&limiter.policy(), "api", entries).expect("a policy");
+    let level = Arc::new(path.levels.into_iter().next().expect("a limit"));
+    let (id, timing) = (Divider::default().add_level(None, level.rate), QuotaTiming::default());
+    let [mut removed, mut later] =
+        [1, 2].map(|number| HeldLevel::new(id, Arc::clone(&level), path.on_store_failure, (1, number)));
+    let renewed = removed.renew(Load::default()).run(&limiter, QuotaMode::default(), &timing, || 0).await;
+    assert_eq!((later.renewed(&renewed, 1, &timing, 0), later.held()), (None, 0));
+    assert_eq!(removed.renewed(&renewed, 1, &timing, 0), Some(level.rate));
 }

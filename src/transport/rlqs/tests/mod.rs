@@ -97,6 +97,40 @@ async fn during_an_outage_shares_follow_on_store_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn during_an_outage_limits_that_were_not_divided_before_follow_on_store_failure() {
+    for (rule, rate) in [("local", LIMIT), ("allow", LIMIT), ("deny", 0.0), ("error", 0.0)] {
+        let mut new = simulation(rule, &[&[]]).await;
+        new.cut(0, true);
+        new.join(0, 900.0);
+        let mut restarted = simulation(rule, &[&[900.0]]).await;
+        restarted.kill(0, 0);
+        restarted.start(0);
+        restarted.cut(0, true);
+        let mut renamed = simulation(rule, &[&[900.0]]).await;
+        renamed.cut(0, true);
+        renamed.reload(&policy(rule).replace("limits: [{", "limits: [{ name: other,"));
+        for (name, mut simulation) in [("new", new), ("restarted", restarted), ("renamed", renamed)] {
+            simulation.pass(30, LIMIT).await;
+            assert_eq!(simulation.rates(), [rate], "{rule}, {name}");
+            simulation.cut(0, false);
+            simulation.pass(10, LIMIT).await;
+            assert!(simulation.rates()[0] >= 0.99 * LIMIT, "{rule}, {name}: {:?}", simulation.rates());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_lost_renewal_is_not_an_outage() {
+    let mut simulation = simulation("local", &[&[5_000.0], &[]]).await;
+    simulation.cut(1, true);
+    simulation.join(1, 5_000.0);
+    simulation.pass(1, LIMIT).await;
+    simulation.cut(1, false);
+    simulation.pass(15, LIMIT).await;
+    assert!(simulation.rates().iter().all(|rate| *rate >= 450.0), "{:?}", simulation.rates());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reload_changes_what_shares_follow_in_an_outage() {
     for (before, after, stays) in [("local", "deny", false), ("error", "allow", true)] {
         let mut simulation = simulation(before, &[&[900.0]]).await;
@@ -106,6 +140,9 @@ async fn a_reload_changes_what_shares_follow_in_an_outage() {
         simulation.cut(0, true);
         simulation.pass(30, LIMIT).await;
         assert_eq!(simulation.rates(), if stays { rates } else { vec![0.0] }, "{before}, then {after}");
+        simulation.reload(&policy(after).replace("1000", "500"));
+        simulation.pass(3, LIMIT).await;
+        assert!(simulation.rates()[0] <= 500.0, "{before}, then {after}: {:?}", simulation.rates());
     }
 }
 

@@ -138,7 +138,7 @@ impl Simulation {
         let is_cut = Arc::clone(&store.is_cut);
         let limiter = Arc::new(Limiter::new(store, policy, Metrics::new()));
         let domains = vec!["api=user".to_owned().try_into().expect("a domain")];
-        let mode = QuotaMode { is_shared: true, is_shadow: false };
+        let mode = QuotaMode { is_shared: true, ..QuotaMode::default() };
         let quotas = Quotas::new(Arc::clone(&limiter), &RlqsSettings { domains, ..RlqsSettings::default() }, mode);
         let running = tokio::spawn(Arc::clone(&quotas).run());
         self.replicas[number] = Some(Replica { limiter, quotas, is_cut, running });
