@@ -106,6 +106,13 @@ pub struct Grant {
     pub settled: RenewalTotals,
 }
 
+impl Grant {
+    /// Whether nothing was granted although units are free: too many others hold some of a level.
+    pub fn is_full(&self, renewal: &Renewal) -> bool {
+        renewal.want > 0 && self.units == 0 && self.free > 0
+    }
+}
+
 /// The units that a renewal has moved. A repeated one moves them once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RenewalTotals {

@@ -147,10 +147,10 @@ impl RenewingCheck {
     pub fn decided(mut self, verdict: &mut Verdict) {
         let now = self.shared.clock.now();
         match (self.renewal, verdict.grant.take()) {
-            (Some(_), Some(grant)) => {
+            (Some(renewal), Some(grant)) => {
                 self.renewal = None;
                 let burnt = self.lease.renewed(&verdict.decisions, &grant, (self.sent, now), is_refused(verdict));
-                self.shared.metrics.renewed(&grant, burnt);
+                self.shared.metrics.renewed(&renewal, &grant, burnt);
             }
             _ => self.lease.decided(self.cost, self.sent, verdict, now),
         }

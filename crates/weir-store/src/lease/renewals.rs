@@ -41,7 +41,7 @@ impl Shared {
             lease.lost(&renewal);
         })?;
         let burnt = lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);
-        self.metrics.renewed(&grant, burnt);
+        self.metrics.renewed(&renewal, &grant, burnt);
         Ok(())
     }
 
