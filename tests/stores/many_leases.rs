@@ -134,3 +134,28 @@ fn a_replica_that_stops_says_what_it_cannot_give_back() {
     );
     assert!(line["leases"].as_u64().is_some_and(|leases| (1..=keys as u64).contains(&leases)), "{line}, {keys} keys");
 }
+
+#[test]
+fn a_replica_that_stops_says_what_it_has_given_back_without_an_answer() {
+    let redis = Redis::start(Options::socket());
+    let mut service = patient(&redis.url()).policy(&each_key()).start();
+    let key = ["user", "alex"];
+    eventually("units are held", || match service.metric(HELD) {
+        0.0 => Err(format!("{:?}", runtime().block_on(ask(&service, check(&key))))),
+        _ => Ok(()),
+    });
+    redis.pause();
+    let (runtime, beyond) = (runtime(), CheckRequest { cost: Some(UNITS as i64 / 2), ..check(&key) });
+    let mut client = runtime.block_on(service.client());
+    let call = runtime.spawn(async move { client.check(beyond).await });
+    eventually("the units are returned with the check", || match service.metric(HELD) {
+        0.0 => Ok(()),
+        held => Err(held.to_string()),
+    });
+    call.abort();
+    service.signal(Signal::TERM);
+    assert_eq!(service.wait_for_end(), 0);
+    redis.resume();
+    let line = service.wait_for_log(NOT_GIVEN_BACK);
+    assert!(line["leases"] == 1 && line["units"].as_u64() > Some(0), "{line}");
+}

@@ -252,6 +252,12 @@ impl Holder {
         }
     }
 
+    /// Returns the units that the authority may hold for it: those in the balance, and those taken back since the last
+    /// renewal that was answered.
+    pub fn unsettled(&self, balance: &Balance) -> u64 {
+        balance.units() + self.taken_back
+    }
+
     /// Whether it can be forgotten.
     pub fn is_idle(&mut self, balance: &Balance, now: Micros) -> bool {
         self.count(balance, 0, now);
