@@ -13,7 +13,7 @@ const SPENT: Metric = ("weir_leases_spent_units_total", "Units spent from leases
 const GRANTED: Metric = ("weir_leases_granted_units_total", "Units that the shared store granted to leases.");
 const BURNT: Metric = (
     "weir_leases_burnt_units_total",
-    "Units of leases that were not renewed by their deadline, so that they count as spent.",
+    "Units of leases that were not renewed by their deadline: they count as spent, unless the store lost its data.",
 );
 const RENEWALS: Metric = (
     "weir_leases_renewals_total",
