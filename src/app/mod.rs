@@ -303,12 +303,12 @@ impl App {
         if let Some(quotas) = self.quotas {
             quotas.finish().await;
         }
-        self.replicas.finish().await;
         // Joining threads would block this runtime.
         let _ = spawn_blocking(|| self.workers.map(Workers::stop)).await;
         if let Some(shared) = self.limiter.store().shared() {
             shared.shut_down().await;
         }
+        self.replicas.finish().await;
         // No decision is made any more, so none is lost.
         let saved = self.snapshots.write().await;
         // Last, as it may wait for the collector.

@@ -32,7 +32,6 @@ const USER: [&str; 2] = ["user", "alex"];
 pub const TRADE: [&str; 3] = ["user", "alex", "trade"];
 const SPENT: &str = "weir_leases_decisions_total{outcome=\"allowed\"}";
 pub const HELD: &str = "weir_leases_held_units";
-const NOT_GIVEN_BACK: &str = "leased units may count as spent: the store did not take them back in time";
 
 /// Numbers of answers that the callers got, by kind.
 #[derive(Default)]
@@ -303,98 +302,4 @@ fn a_lease_of_a_long_key_takes_the_room_of_several() {
     });
     let leases = service.metric("weir_leases");
     assert!((1.0..=65_536.0 / 9.0).contains(&leases), "{leases} leases");
-}
-
-/// Keys that a replica leases at once, and units of each.
-const KEYS: usize = 1_000;
-/// Keys of a batch.
-const TOGETHER: usize = 10;
-const UNITS: u64 = 1_000_000;
-
-fn each_key() -> String {
-    let window = window(UNITS);
-    format!("lease: {{ ttl: 1m }}\nschema: {{ user: {{ children: {{ '*': {{ limits: [{{ {window} }}] }} }} }} }}")
-}
-
-/// Starts a service that leases [`KEYS`] keys, and whose queue for the store has room for a tenth of them. Returns it,
-/// and how many keys it was asked for.
-fn service_with_many_leases(url: &str) -> (Server, usize) {
-    let setup = patient(url).policy(&each_key()).env("WEIR_STORE__REDIS__POOL_SIZE", "1");
-    let service = setup.env("WEIR_STORE__REDIS__MAX_QUEUE", &(KEYS / 10).to_string()).start();
-    let keys = runtime().block_on(async {
-        let (mut client, mut keys) = (service.client().await, 0);
-        // On a busy machine more keys are needed, since some do not get their three checks within a tenth of a second.
-        while service.metric("weir_leases") < KEYS as f64 {
-            let of_key = |number: usize| vec![check(&["user", &number.to_string()]); 4];
-            let checks = (keys..keys + TOGETHER).flat_map(of_key).collect();
-            client.check_batch(CheckBatchRequest { checks }).await.expect("answers");
-            keys += TOGETHER;
-        }
-        keys
-    });
-    assert!(service.metric(HELD) > 0.0, "nothing is held");
-    (service, keys)
-}
-
-/// Returns the units of these keys that were not admitted, and are missing.
-async fn missing(service: &Server, keys: usize) -> u64 {
-    let (mut client, mut missing) = (service.client().await, 0);
-    for number in (0..keys).step_by(TOGETHER) {
-        let checks = (number..number + TOGETHER).map(|number| peek(&["user", &number.to_string()])).collect();
-        let answers = client.check_batch(CheckBatchRequest { checks }).await.expect("answers").into_inner();
-        missing += answers.results.iter().map(|answer| UNITS - 4 - answer.remaining).sum::<u64>();
-    }
-    missing
-}
-
-#[test]
-fn many_leases_are_all_given_back_when_an_override_is_set() {
-    let redis = Redis::start(Options::socket());
-    let (service, keys) = service_with_many_leases(&redis.url());
-    assert_eq!(service.run(&["ban", "other/one", "--reason", "abuse", "--for", "1h"]).code, 0);
-    eventually("all is given back", || {
-        runtime().block_on(async {
-            // A check that meets the store shows that the policy has changed.
-            ask(&service, check(&["user", "new"])).await;
-            match missing(&service, keys).await {
-                0 => Ok(()),
-                missing => Err(format!("{missing} missing")),
-            }
-        })
-    });
-    assert_eq!(service.metric("weir_leases_renewals_total{result=\"lost\"}"), 0.0);
-}
-
-#[test]
-fn many_leases_are_all_given_back_by_a_replica_that_stops() {
-    let redis = Redis::start(Options::socket());
-    let (mut stops, keys) = service_with_many_leases(&redis.url());
-    let stays = patient(&redis.url()).policy(&each_key()).start();
-    stops.signal(Signal::TERM);
-    assert_eq!(stops.wait_for_end(), 0);
-    assert_eq!(runtime().block_on(missing(&stays, keys)), 0);
-    stops.wait_for_log("stopped");
-    assert!(stops.log_lines(NOT_GIVEN_BACK).is_empty());
-}
-
-#[test]
-fn a_replica_that_stops_says_what_it_cannot_give_back() {
-    let redis = Redis::start(Options::socket());
-    let (mut stops, keys) = service_with_many_leases(&redis.url());
-    let stays = patient(&redis.url()).policy(&each_key()).start();
-    let held = runtime().block_on(missing(&stays, keys));
-    redis.pause();
-    stops.signal(Signal::TERM);
-    assert_eq!(stops.wait_for_end(), 0);
-    redis.resume();
-    let line = stops.wait_for_log(NOT_GIVEN_BACK);
-    let stays = patient(&redis.url()).policy(&each_key()).start();
-    // Redis still runs what it had received when it was paused.
-    let missing = runtime().block_on(missing(&stays, keys));
-    assert!(missing > 0, "all is given back");
-    assert!(
-        line["units"].as_u64().is_some_and(|units| (missing..=held).contains(&units)),
-        "{line}, {missing} of {held}"
-    );
-    assert!(line["leases"].as_u64().is_some_and(|leases| (1..=keys as u64).contains(&leases)), "{line}, {keys} keys");
 }

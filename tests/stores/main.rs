@@ -16,6 +16,7 @@ mod idempotency;
 mod lease_bans;
 mod lease_reloads;
 mod leases;
+mod many_leases;
 mod moving_slots;
 mod outage_charges;
 mod outages;

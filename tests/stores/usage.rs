@@ -293,6 +293,28 @@ fn a_replica_that_starts_removes_the_reports_of_those_long_gone() {
 }
 
 #[test]
+fn replicas_are_listed_while_the_reports_of_those_long_gone_cannot_be_deleted() {
+    let redis = Redis::start(Options::socket());
+    let service = patient(&redis.url()).policy(&policy()).start();
+    // New connections need the permission.
+    eventually("its own report", || (!redis.cli(&["HKEYS", "weir:replicas"]).is_empty()).then_some(()));
+    redis.cli(&["ACL", "SETUSER", "default", "-hdel"]);
+    for (id, at_us) in [("gone", 1), ("other", i64::MAX)] {
+        let replica = Some(Replica { id: id.to_owned(), ..Replica::default() });
+        let value = ReplicaReport { replica, at_us, ..ReplicaReport::default() }.encode_to_vec();
+        redis.command(&[b"HSET", &b"weir:replicas"[..], id.as_bytes(), &value]);
+    }
+    runtime().block_on(async {
+        let mut admin = AdminClient::new(service.channel().await);
+        eventually_async("the other replica", async || {
+            let listed = admin.list_replicas(ListReplicasRequest {}).await.expect("an answer").into_inner().replicas;
+            listed.iter().any(|replica| replica.id == "other").then_some(())
+        })
+        .await;
+    });
+}
+
+#[test]
 fn without_the_store_a_replica_lists_itself() {
     let mut redis = Redis::start(Options::socket());
     let service = patient(&redis.url()).policy(&policy()).start();

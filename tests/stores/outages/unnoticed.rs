@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir::proto::{CheckBatchRequest, CheckResponse};
-use weir_test_redis::{Cluster, ClusterOptions, Options, Reply, Server};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Reply, Server, eventually};
 
 use super::{
     callers::{RULES, of_rule},

@@ -20,6 +20,8 @@ type holder struct {
 	counted int64
 	// Checks of at least this cost are refused until then. A cost of 0: no refusal.
 	refusedCost, refusedUntil int64
+	// No units are requested until then, since too many others hold some.
+	fullUntil int64
 }
 
 // pending is a request in flight.
@@ -62,7 +64,7 @@ func (h *holder) short(b *Balance, cost, now int64) (Outcome, int64, Request) {
 		}
 	}
 	want := h.demand.within(h.horizon())
-	if waits || want < 2 && b.Units() == 0 {
+	if waits || now < h.fullUntil || want < 2 && b.Units() == 0 {
 		return Check, 0, Request{}
 	}
 	// The request may need the units held, so all of them are returned with it.
@@ -132,6 +134,10 @@ func (h *holder) answered(b *Balance, answer *Answer, now int64) {
 		low = 0
 	}
 	b.watch(low, p.sent+usable/2)
+	if p.want > 0 && grant.Units == 0 && grant.Free > 0 && b.Units() == 0 {
+		h.fullUntil = now + h.terms.TTL
+		b.unwatch()
+	}
 	h.refusedCost = 0
 	switch off := h.heldOffUntil(p.sent, now); {
 	case answer.Refused:

@@ -75,6 +75,8 @@ export class Holder {
   #rate = 0;
   #rateAtUs: number;
   #refused: { cost: number; untilUs: number } | null = null;
+  /** No units are requested until then, since too many others hold some. */
+  #fullUntilUs = -Infinity;
   /** The last refusal of the service: its cost, and when a check of that cost passes. */
   #told: { cost: number; passesAtUs: number } | null = null;
 
@@ -105,7 +107,7 @@ export class Holder {
       }
     }
     const want = this.#demand();
-    if (isPending || (want < 2 && this.#balance.units === 0)) return { do: "check" };
+    if (isPending || nowUs < this.#fullUntilUs || (want < 2 && this.#balance.units === 0)) return { do: "check" };
     // The request may need the units held, so all of them are returned with it.
     this.#takeAbove(0, nowUs);
     return { do: "ask", send: this.#renew(0, want, cost, nowUs) };
@@ -153,6 +155,10 @@ export class Holder {
     const isScarce = grant.units < renewal.want && grant.units + grant.free <= this.#terms.scarce;
     // If units are scarce, an earlier renewal would be granted nothing.
     balance.watch(isScarce ? 0 : Math.floor(balance.units / 2), sentUs + Math.floor(this.#usableUs / 2));
+    if (renewal.want > 0 && grant.units === 0 && grant.free > 0 && balance.units === 0) {
+      this.#fullUntilUs = nowUs + this.#terms.ttlUs;
+      balance.unwatch();
+    }
     this.#refused = null;
     if (this.#told && balance.units + grant.free >= this.#told.cost) this.#told = null;
     const offUs = this.#heldOffUntil(sentUs, nowUs);

@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::{Grant, Ledger, MAX_HOLDS, Renewal, RenewalTotals, ledger::RenewalKind};
+use super::{Grant, Ledger, MAX_HOLDS, MAX_LEASES_ABOVE, Renewal, RenewalTotals, ledger::RenewalKind};
 use crate::{
     algorithm::{Spent, State},
     domain::{Decision, Micros, StepInput},
-    plan::{Decisions, Plan, States, decide, lasts, lifetime},
+    plan::{Decisions, Level, Plan, States, decide, lasts, lifetime},
 };
 
 /// States whose units may be held. Indexes are those of [`Plan::state_of`].
@@ -117,7 +117,11 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
     let mut ledgers: SmallVec<[Ledger; 4]> = (0..plan.levels().len()).map(|index| states.take_ledger(index)).collect();
     let holders = ledgers.iter().map(|ledger| ledger.holders(renewal.id)).max().unwrap_or(1);
     let units = renewal.want.min((free / (2 * holders)).max(1));
-    let has_capacity = ledgers.iter().all(|ledger| ledger.has_capacity(renewal.id, MAX_HOLDS));
+    let deepest = plan.levels().last().map(Level::path);
+    let has_capacity = ledgers.iter().zip(plan.levels()).all(|(ledger, level)| {
+        let max = if Some(level.path()) == deepest { MAX_HOLDS } else { MAX_LEASES_ABOVE };
+        ledger.has_capacity(renewal.id, max)
+    });
     for (index, mut ledger) in ledgers.drain(..).enumerate() {
         if has_capacity {
             ledger.grant(renewal, units, now);

@@ -1,10 +1,11 @@
 -- Holds, as in ledger.rs and authority.rs. A ledger is a list of {id, sequence, spent, units, granted, deadline}, a
 -- renewal is {id, sequence, spent, kept, want, ttl}. A level is a table: `step` and `charge` are the functions of its
 -- algorithm, `p` its parameters, `base` those without the request's factor, by which units are held, `s` its state or
--- false, `ledger` its ledger, `phase` its phase, and `slots` whether the units held are slots.
+-- false, `ledger` its ledger, `phase` its phase, `slots` whether the units held are slots, and, in a renewal, `above`
+-- whether it is above another level.
 
 -- As in Rust; the TTL in microseconds.
-local MAX_HOLDS, HOLD_TTL = 128, 60000000
+local MAX_HOLDS, MAX_LEASES_ABOVE, HOLD_TTL = 128, 16, 60000000
 -- MAX_COST: no owner is granted more in one call.
 local MAX_SPENT = 2 ^ 32
 -- Instead of an id: all reservations of one deadline whose units are kept, or returned, when they
@@ -164,10 +165,10 @@ local function hold_grant(levels, free, renewal, now)
   if math.min(free, renewal[5]) == 0 then return 0 end
   local holders = 1
   for index = 1, #levels do
-    local ledger, count, reserved = levels[index].ledger, 1, 0
-    if #ledger >= MAX_HOLDS and not hold_find(ledger, renewal[1]) then return 0 end
+    local ledger, count, reserved, leases = levels[index].ledger, 1, 0, 0
     for at = 1, #ledger do
       local id = ledger[at][1]
+      if id ~= KEPT and id ~= RELEASED then leases = leases + 1 end
       if ledger[at][4] > 0 then
         -- All reservations count as one owner.
         if id == KEPT or id == RELEASED then
@@ -177,6 +178,8 @@ local function hold_grant(levels, free, renewal, now)
         end
       end
     end
+    local is_full = #ledger >= MAX_HOLDS or levels[index].above and leases >= MAX_LEASES_ABOVE
+    if is_full and not hold_find(ledger, renewal[1]) then return 0 end
     holders = math.max(holders, count + reserved)
   end
   local units = math.min(renewal[5], math.max(math.floor(free / (2 * holders)), 1))

@@ -89,6 +89,8 @@ pub struct Holder {
     /// Units spent that the demand includes.
     counted: u64,
     refused: Option<Refused>,
+    /// Time until which no units are requested, since too many others hold some of a level.
+    full_until: Micros,
 }
 
 /// A renewal in flight.
@@ -118,8 +120,19 @@ impl Holder {
     pub fn new(id: HoldId, terms: LeaseTerms, now: Micros) -> Self {
         let mut demand = Demand::default();
         demand.count(0, now);
-        let (pending, unsettled_until, refused) = (None, Micros::MIN, None);
-        Self { id, terms, sequence: 0, pending, unsettled_until, taken: 0, taken_back: 0, demand, counted: 0, refused }
+        Self {
+            id,
+            terms,
+            sequence: 0,
+            pending: None,
+            unsettled_until: Micros::MIN,
+            taken: 0,
+            taken_back: 0,
+            demand,
+            counted: 0,
+            refused: None,
+            full_until: Micros::MIN,
+        }
     }
 
     /// Decides how to handle a request that the balance cannot pay for.
@@ -134,7 +147,7 @@ impl Holder {
             }
         }
         let want = self.demand.within(self.terms.horizon);
-        if is_pending || (want < 2 && balance.units() == 0) {
+        if is_pending || now < self.full_until || (want < 2 && balance.units() == 0) {
             return OnShortage::Store(None);
         }
         // The held units go back with the request, which may need them.
@@ -202,8 +215,13 @@ impl Holder {
         let usable = self.terms.usable();
         balance.fill(grant.units, sent + usable);
         let is_scarce = grant.units < renewal.want && grant.units + grant.free <= self.terms.scarce;
-        // If none are available, asking again before more are needed is useless.
-        balance.watch(if is_scarce { 0 } else { balance.units() / 2 }, sent + usable / 2);
+        if grant.is_full(&renewal) && balance.units() == 0 {
+            self.full_until = now + self.terms.ttl;
+            balance.unwatch();
+        } else {
+            // If none are available, asking again before more are needed is useless.
+            balance.watch(if is_scarce { 0 } else { balance.units() / 2 }, sent + usable / 2);
+        }
         self.refused = None;
         if is_refused {
             self.refuse(cost, (sent + grant.refused_for).max(self.terms.held_off_until(sent, now)));
@@ -232,6 +250,12 @@ impl Holder {
             let delay = if pending.only_returns() { self.terms.ttl / 4 } else { self.terms.hold_off };
             balance.watch(0, pending.sent + delay);
         }
+    }
+
+    /// Returns the units that the authority may hold for it: those in the balance, and those taken back since the last
+    /// renewal that was answered.
+    pub fn unsettled(&self, balance: &Balance) -> u64 {
+        balance.units() + self.taken_back
     }
 
     /// Whether it can be forgotten.

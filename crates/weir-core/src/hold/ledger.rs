@@ -1,6 +1,6 @@
 //! The holds of one level.
 
-use super::{HoldId, MAX_TTL, Renewal, RenewalTotals};
+use super::{HoldId, MAX_HOLDS, MAX_TTL, Renewal, RenewalTotals};
 use crate::domain::{Micros, request::MAX_COST};
 
 /// Units of one level that one owner may spend until a deadline.
@@ -132,9 +132,10 @@ impl Ledger {
         }
     }
 
-    /// Whether a renewal may be granted units.
-    pub(super) fn has_capacity(&self, id: HoldId, max: usize) -> bool {
-        self.holds.len() < max || self.holds.iter().any(|hold| hold.id == id)
+    /// Whether a renewal may be granted units, in a ledger of at most `max_leases`.
+    pub(super) fn has_capacity(&self, id: HoldId, max_leases: usize) -> bool {
+        let leases = self.holds.iter().filter(|hold| !hold.id.is_of_reservations()).count();
+        (self.holds.len() < MAX_HOLDS && leases < max_leases) || self.holds.iter().any(|hold| hold.id == id)
     }
 
     /// Returns the number of owners that share the level, including the one of this renewal. All reservations count

@@ -50,6 +50,9 @@ pub const LUA: &str = include_str!("hold.lua");
 
 /// Maximum number of holds of one level; beyond that none is granted. Each holder's share would be small anyway.
 pub const MAX_HOLDS: usize = 128;
+/// Maximum number of leases of a level that has others below it, so that each of its keys may have one: every check below
+/// it reads them all, and every renewal writes them.
+pub const MAX_LEASES_ABOVE: usize = 16;
 /// Longest time until the deadline of a hold.
 pub const MAX_TTL: Micros = 60 * SECOND;
 /// Maximum difference in rate between the clocks of a holder and the authority, in millionths. A machine's clock is
@@ -104,6 +107,13 @@ pub struct Grant {
     pub refused_for: Micros,
     /// The units that the renewal has moved.
     pub settled: RenewalTotals,
+}
+
+impl Grant {
+    /// Whether nothing was granted although units are free: too many others hold some of a level.
+    pub fn is_full(&self, renewal: &Renewal) -> bool {
+        renewal.want > 0 && self.units == 0 && self.free > 0
+    }
 }
 
 /// The units that a renewal has moved. A repeated one moves them once.

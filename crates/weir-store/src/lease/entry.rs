@@ -56,6 +56,11 @@ impl Lease {
         self.balance.units()
     }
 
+    /// Returns the units that the store may hold for it; 0 once closed.
+    pub(super) fn unsettled(&self) -> u64 {
+        self.holder.lock().as_ref().map_or(0, |holder| holder.unsettled(&self.balance))
+    }
+
     /// Returns the renewal that is due because the balance is low; `None` also while another thread holds the lock.
     pub(super) fn renewal_if_low(&self, now: Micros) -> Option<Renewal> {
         self.holder.try_lock()?.as_mut()?.low(&self.balance, now)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metrics::{Counter, Gauge};
 
-use weir_core::hold::Grant;
+use weir_core::hold::{Grant, Renewal};
 use weir_telemetry::{Metric, Registry, ShardedCounters};
 
 const DECISIONS: Metric =
@@ -13,14 +13,16 @@ const SPENT: Metric = ("weir_leases_spent_units_total", "Units spent from leases
 const GRANTED: Metric = ("weir_leases_granted_units_total", "Units that the shared store granted to leases.");
 const BURNT: Metric = (
     "weir_leases_burnt_units_total",
-    "Units of leases that were not renewed by their deadline, so that they count as spent.",
+    "Units of leases that were not renewed by their deadline: they count as spent, unless the store lost its data.",
 );
 const RENEWALS: Metric = (
     "weir_leases_renewals_total",
     "Renewals of leases, by result: ok, or lost: not answered, or not sent since the store is down.",
 );
-const FULL: Metric =
-    ("weir_leases_full_total", "Keys in demand of which nothing could be leased, since too many others are.");
+const FULL: Metric = (
+    "weir_leases_full_total",
+    "Times that no unit of a key in demand could be leased: too many keys are leased, by this replica or under one limit.",
+);
 const LEASES: Metric = ("weir_leases", "Keys of which this replica leases units.");
 const HELD: Metric = ("weir_leases_held_units", "Units that this replica holds and has not spent.");
 
@@ -73,7 +75,10 @@ impl LeaseMetrics {
     }
 
     /// Counts a renewal that was answered, and the units that turned out to be burnt.
-    pub(super) fn renewed(&self, grant: &Grant, burnt: u64) {
+    pub(super) fn renewed(&self, renewal: &Renewal, grant: &Grant, burnt: u64) {
+        if grant.is_full(renewal) {
+            self.full();
+        }
         self.renewed.increment(1);
         self.granted.increment(grant.units);
         self.burnt.increment(burnt);
@@ -84,7 +89,7 @@ impl LeaseMetrics {
         self.lost.increment(1);
     }
 
-    /// Counts a hot key for which there was no space.
+    /// Counts a hot key for which there was no space, in the table or among the holds of a level.
     pub(super) fn full(&self) {
         self.full.increment(1);
     }

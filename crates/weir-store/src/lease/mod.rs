@@ -147,10 +147,10 @@ impl RenewingCheck {
     pub fn decided(mut self, verdict: &mut Verdict) {
         let now = self.shared.clock.now();
         match (self.renewal, verdict.grant.take()) {
-            (Some(_), Some(grant)) => {
+            (Some(renewal), Some(grant)) => {
                 self.renewal = None;
                 let burnt = self.lease.renewed(&verdict.decisions, &grant, (self.sent, now), is_refused(verdict));
-                self.shared.metrics.renewed(&grant, burnt);
+                self.shared.metrics.renewed(&renewal, &grant, burnt);
             }
             _ => self.lease.decided(self.cost, self.sent, verdict, now),
         }
@@ -275,7 +275,7 @@ impl Leases {
     pub async fn close(&self, deadline: Instant) {
         self.renewals.abort();
         let leases: Vec<_> = self.shared.table.pin().values().map(Arc::clone).collect();
-        let (mut left, mut units) = (leases.len(), leases.iter().map(|lease| lease.units()).sum::<u64>());
+        let (mut left, mut units) = (leases.len(), leases.iter().map(|lease| lease.unsettled()).sum::<u64>());
         if let Ok(_turn) = timeout_at(deadline, self.shared.closing.lock()).await {
             let mut closings = pin!(self.shared.closings(leases));
             while let Ok(Some(returned)) = timeout_at(deadline, closings.next()).await {
@@ -283,7 +283,7 @@ impl Leases {
                 units = units.saturating_sub(returned.unwrap_or_default());
             }
         }
-        if left > 0 && units > 0 {
+        if left > 0 {
             warn!(leases = left, units, "leased units may count as spent: the store did not take them back in time");
         }
     }

@@ -41,14 +41,14 @@ impl Shared {
             lease.lost(&renewal);
         })?;
         let burnt = lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);
-        self.metrics.renewed(&grant, burnt);
+        self.metrics.renewed(&renewal, &grant, burnt);
         Ok(())
     }
 
     /// Closes leases, a few at a time. Yields the units given back of each; `None`: that is not known.
     pub(super) fn closings(&self, leases: Vec<Arc<Lease>>) -> impl Stream<Item = Option<u64>> {
         let close = async move |lease: Arc<Lease>| {
-            let (now, units) = (self.clock.now(), lease.units());
+            let (now, units) = (self.clock.now(), lease.unsettled());
             match lease.close(now) {
                 None => Some(0),
                 Some(renewal) => self.renew(&lease, renewal, now).await.ok().map(|()| units),

@@ -304,8 +304,10 @@ fn state_indexes(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize]) {
     state_indexes.iter().for_each(|place| int(body, *place as i64 + 1));
 }
 
+/// Returns the work of levels. One that can be leased counts a step more: with leases it takes about twice the time.
 fn total_work(plan: &Plan<'_>, indexes: &[usize]) -> u32 {
-    indexes.iter().map(|index| work(plan.levels()[*index].params())).sum()
+    let levels = indexes.iter().map(|index| &plan.levels()[*index]);
+    levels.map(|level| work(level.params()) + u32::from(level.limit.leased_for().is_some())).sum()
 }
 
 /// Returns the work of a level: a step, and reading and writing the marks of its state.
@@ -379,4 +381,20 @@ pub(crate) fn documents_call(texts: &[&str]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(None, Task::ChangeDocument, texts.len()));
     texts.iter().for_each(|part| text(&mut body, part.as_bytes()));
     body.into_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::{domain::Key, plan::Limit, plan::Origin, testing::bucket};
+
+    #[test]
+    fn a_level_that_can_be_leased_counts_twice() {
+        let key = Key::new("", &["a"]).unwrap();
+        for (ttl, work) in [(None, 1), (Some(250_000), 2)] {
+            let limit = Limit::new(Origin::Policy, None, "*", 0, false, bucket(9, 9).0).with_lease(ttl);
+            let plan = Plan::new(smallvec![Level::new(&key, 1, 1, &limit, 1)], Charge::AllOrNothing, None);
+            assert_eq!(total_work(&plan, &[0]), work);
+        }
+    }
 }

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use weir_core::{
-    domain::{ManualClock, Micros, time::SECOND},
-    hold::{HoldId, MAX_HOLDS, OnExpiry, Outcome, Renewal, Reservation, ReservationStep, decide_with_holds, renew},
+    domain::{Charge, Key, ManualClock, Micros, time::SECOND},
+    hold::{
+        HoldId, MAX_HOLDS, MAX_LEASES_ABOVE, OnExpiry, Outcome, Renewal, Reservation, ReservationStep,
+        decide_with_holds, renew,
+    },
+    plan::{Level, Limit, Origin, Plan},
     testing::parse,
 };
 use weir_test_redis::{Options, Server};
@@ -60,17 +64,43 @@ async fn fill(store: &Authority, clock: &ManualClock) {
         assert_eq!(store.verdict(&plan).await.grant.as_deref(), Some(&grant), "owner {number}");
         granted += usize::from(grant.units > 0);
     }
-    assert!(granted > 0 && granted < MAX_HOLDS, "{granted} granted");
+    assert_eq!(granted, MAX_LEASES_ABOVE);
+}
+
+/// Leases a nested key to some holders, and then its node alone, which has two limits, to others, until all is full.
+async fn lease(store: &Authority, clock: &ManualClock) {
+    let params = parse("token_bucket", &[("capacity", "100000"), ("count", "1"), ("period", "1h")]);
+    let limit = |name| Limit::new(Origin::Policy, Some(name), "*", 0, false, params.clone());
+    let limits = ["parent", "child", "sibling"].map(limit);
+    let key = Key::new("full", &["a", "b"]).expect("a key");
+    let (mut reference, mut granted) = (Reference::default(), [0; 2]);
+    clock.set(START);
+    for number in 0..MAX_HOLDS as u64 + 30 {
+        let first = usize::from(number >= 20);
+        let levels =
+            limits.iter().zip([1, 2, 2]).skip(first).map(|(limit, depth)| Level::new(&key, depth, 1, limit, 0));
+        let id = HoldId { owner: 100 + number, number: 1 };
+        let renewal = Renewal { id, sequence: 1, spent: 0, kept: 0, want: 5, ttl: SECOND };
+        let mut plan = Plan::new(levels.collect(), Charge::AllOrNothing, None);
+        plan.renewal = Some(&renewal);
+        let (_, grant) = renew(&plan, &mut reference.view(&plan, START), START, &renewal);
+        assert_eq!(store.verdict(&plan).await.grant.as_deref(), Some(&grant), "owner {number}");
+        granted[first] += usize::from(grant.units > 0);
+    }
+    assert_eq!(granted, [MAX_LEASES_ABOVE, MAX_HOLDS - MAX_LEASES_ABOVE]);
 }
 
 #[tokio::test]
 async fn memory_refuses_what_the_reference_refuses() {
     let clock = Arc::new(ManualClock::default());
     fill(&Authority::Memory(in_memory(&clock)), &clock).await;
+    lease(&Authority::Memory(in_memory(&clock)), &clock).await;
 }
 
 #[tokio::test]
 async fn redis_refuses_what_the_reference_refuses() {
     let (server, clock) = (Server::start(Options::socket()), Arc::new(ManualClock::default()));
-    fill(&on_redis(&server.url(), &clock), &clock).await;
+    let store = on_redis(&server.url(), &clock);
+    fill(&store, &clock).await;
+    lease(&store, &clock).await;
 }

@@ -93,6 +93,7 @@ class Holder:
     __slots__ = (
         "_balance",
         "_counted",
+        "_full_until",
         "_horizon",
         "_number",
         "_pending",
@@ -123,6 +124,7 @@ class Holder:
         self._rate = 0.0  # the demand: a moving average of the requested units per microsecond
         self._rate_at = now
         self._refused: tuple[int, int] | None = None  # checks of at least this cost, until then
+        self._full_until = -math.inf  # no units are requested until then, since too many others hold some
         self._told: tuple[int, int] | None = None  # the last refusal: its cost, and when that passes
 
     def short(self, cost: int, now: int) -> OnShort:
@@ -138,7 +140,7 @@ class Holder:
                 passes_at = self._told[1] if self._told and cost >= self._told[0] else until
                 return Refuse(max(until, passes_at) - now)
         want = self._demand()
-        if is_pending or (want < _WORTHWHILE and not self._balance.units):
+        if is_pending or now < self._full_until or (want < _WORTHWHILE and not self._balance.units):
             return None
         # The request may need the units held, so all of them are returned with it.
         self._take_above(0, now)
@@ -189,6 +191,9 @@ class Holder:
         is_scarce = grant.units < renewal.want and grant.units + grant.free <= self.terms.scarce
         # If units are scarce, an earlier renewal would be granted nothing.
         balance.watch(0 if is_scarce else balance.units // 2, sent + self._usable // 2)
+        if renewal.want and not grant.units and grant.free and not balance.units:
+            self._full_until = now + self.terms.ttl
+            balance.unwatch()
         self._refused = None
         if self._told and balance.units + grant.free >= self._told[0]:
             self._told = None

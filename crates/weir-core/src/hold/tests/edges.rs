@@ -317,6 +317,15 @@ fn answered() -> Vec<Edge> {
     closed.checks(0, &[10]);
     closed.close(0);
     closed.checks(0, &[1, 1, 1]);
+    let mut full = Edge::leased("nothing is granted although units are free");
+    full.checks(0, &[10]);
+    full.grant(1_000, ENOUGH);
+    full.checks(1_000, &[10]);
+    full.ticks(&[USABLE / 2]);
+    full.checks(1_000 + TTL - 1, &[10]);
+    full.checks(1_000 + TTL, &[10]);
+    full.grant(1_000 + TTL, Grant { units: 8, ..ENOUGH });
+    full.checks(1_000 + TTL, &[9]);
     let mut unsettled = Edge::leased("it is closed after a lost request");
     unsettled.checks(0, &[10]);
     unsettled.lose(500);
@@ -327,7 +336,7 @@ fn answered() -> Vec<Edge> {
     settled.ticks(&[HOLD_OFF]);
     settled.grant(5_000, ENOUGH);
     settled.close(5_000);
-    vec![never, unseen, burnt, recalled, lost, others, none, closed, unsettled, settled]
+    vec![never, unseen, burnt, recalled, lost, others, none, closed, full, unsettled, settled]
 }
 
 /// Traces of what is returned although nothing is held or needed.

@@ -36,12 +36,21 @@ end
 
 local output, length = {now}, 1
 
+-- Returns the node of a level: its path beyond its anchor, and the number of the anchor. Only the start of an ident is
+-- \255, which is in no text.
+local function node_of(index)
+  return string.match(input[fields_at + index], '.*\255') .. input[keys_at + index]
+end
+
 -- Decides the plan, settles its renewal and grants units.
 local function renew()
   load_holds()
   levels = levels or {}
+  local deepest = node_of(count)
   for index = 1, count do
     if not levels[index] then add_level(index, {}) end
+    own(levels[index])
+    levels[index].above = node_of(index) ~= deepest
   end
   local _, granted, has_changed = holds.renew(levels, now, renewal, function()
     for index = 1, count do

@@ -177,6 +177,7 @@ local function reserve()
   levels = levels or {}
   for index = 1, count do
     if not levels[index] then add_level(index, {}) end
+    if levels[index] then own(levels[index]) end
   end
   local task, value = reservation[2], reservation[3]
   if task <= RESERVE_RELEASE then

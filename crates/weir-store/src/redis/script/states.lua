@@ -35,9 +35,25 @@ local function last_of_key(first)
   return last
 end
 
+local unpack_limit = cmsgpack.unpack_limit
+
+-- Ledgers by their encodings: all checks below a limit read its ledger, and few of a call's plans change it. They are
+-- shared, so `own` copies one before it is changed.
+local ledgers = {}
+
+local function ledger_of(encoded)
+  if ledgers[encoded] == nil then ledgers[encoded] = unpacked(encoded) end
+  return ledgers[encoded]
+end
+
+local function own(level)
+  if level.encoded then level.ledger, level.encoded = unpacked(level.encoded), nil end
+end
+
 -- Adds the ledger of a level, whose stored value expires at `expires` (nil: there is none). If the limit has changed and
--- cannot have holds, the ledger is dropped; `false` records that there was one.
-local function add_level(index, ledger, expires)
+-- cannot have holds, the ledger is dropped; `false` records that there was one. `encoded` is the ledger's encoding, if it
+-- is shared.
+local function add_level(index, ledger, expires, encoded)
   local rule = rules[index]
   levels = levels or {}
   levels[index] = false
@@ -45,13 +61,13 @@ local function add_level(index, ledger, expires)
   load_holds()
   levels[index] = {
     step = rule.step, charge = rule.charge, p = rule.params, base = rule.base, s = states[index], ledger = ledger,
-    phase = input[phases_at + index], slots = rule.slots, expires = expires or now,
+    phase = input[phases_at + index], slots = rule.slots, expires = expires or now, encoded = encoded,
   }
 end
 
 local function add_cached_level(index, level)
   if level.p ~= rules[index].params or level.phase ~= input[phases_at + index] then
-    return add_level(index, level.ledger, level.expires)
+    return add_level(index, level.ledger, level.expires, level.encoded)
   end
   levels = levels or {}
   level.s, levels[index] = states[index], level
@@ -72,9 +88,16 @@ end
 -- Burns a level's holds after their deadline: they count as spent.
 local function expire(index)
   local level = levels[index]
-  local before = level and level.s
-  if level then holds.expire(level, now) end
-  if level and level.s ~= before then touch(index) end
+  if not level then return end
+  for _, hold in ipairs(level.ledger) do
+    if hold[6] <= now then
+      local before = level.s
+      own(level)
+      holds.expire(level, now)
+      if level.s ~= before then touch(index) end
+      return
+    end
+  end
 end
 
 -- Loads the states. Expired ones count as absent, regardless of their current limit, because a store may drop them at
@@ -95,11 +118,14 @@ local function load()
     local last = one_key and count or last_of_key(first)
     local values = call('HMGET', key_of(first), unpack(input, fields_at + first, fields_at + last))
     for index = first, last do
-      local value, state, expires, ledger = values[index - first + 1], false
-      if value then expires, state, ledger = unpacked(value) end
+      local value, state, ledger_at, expires = values[index - first + 1], false
+      if value then ledger_at, expires, state = unpack_limit(value, 2) end
       if type(state) == 'table' and expires <= now then state = false end
       states[index], found[index], resets[index] = state, value, false
-      if ledger then add_level(index, ledger, expires) end
+      if value and ledger_at >= 0 then
+        local encoded = string.sub(value, ledger_at + 1)
+        add_level(index, ledger_of(encoded), expires, encoded)
+      end
     end
     first = last + 1
   end
@@ -132,7 +158,8 @@ local function value_of(index, reset, state)
   if not ledger or #ledger == 0 then return pack(now + reset, state), 0 end
   level.expires = math.max(level.expires, now + reset)
   local lasts_until = math.max(level.expires, holds.last_deadline(ledger))
-  return pack(level.expires, reset > 0 and state, ledger), lasts_until - now
+  local encoded = level.encoded or pack(ledger)
+  return pack(level.expires, reset > 0 and state) .. encoded, lasts_until - now
 end
 
 local arguments = {}

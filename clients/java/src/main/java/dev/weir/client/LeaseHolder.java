@@ -41,6 +41,8 @@ final class LeaseHolder {
     /** Checks of at least this cost are refused until then. 0: no refusal. */
     private long refusedCost;
     private long refusedUntil;
+    /** No units are requested until then, since too many others hold some. */
+    private long fullUntil = Long.MIN_VALUE;
 
     LeaseHolder(LeaseBalance balance, long number, Terms terms, long now) {
         this.balance = balance;
@@ -60,7 +62,7 @@ final class LeaseHolder {
             }
         }
         var want = demand.within(terms.horizon());
-        if (waits || want < 2 && balance.units() == 0) {
+        if (waits || now < fullUntil || want < 2 && balance.units() == 0) {
             return OrdinaryCheck.INSTANCE;
         }
         // The request may need the units held, so all of them are returned with it.
@@ -120,6 +122,10 @@ final class LeaseHolder {
         var isScarce = grant.units() < request.want() && grant.units() + grant.free() <= terms.scarce();
         // If units are scarce, an earlier renewal would be granted nothing.
         balance.watch(isScarce ? 0 : balance.units() / 2, sent + terms.usable() / 2);
+        if (request.want() > 0 && grant.units() == 0 && grant.free() > 0 && balance.units() == 0) {
+            fullUntil = now + terms.ttl();
+            balance.unwatch();
+        }
         refusedCost = 0;
         var off = terms.heldOffUntil(sent, now);
         if (answer.refused()) {
