@@ -76,6 +76,24 @@ async fn replicas_settle_each_others(url: &str, limit: &str) {
     assert_eq!(both_left().await, (0, 1_000));
 }
 
+/// Of a Commit and a Cancel at the same moment one counts, for the limits of both anchors and in both answers.
+async fn concurrent_settlements_agree(url: &str) {
+    let policy = format!("anchor: 3\n{}", policy(&window(1_000)));
+    let services = [(); 2].map(|()| patient(url).policy(&policy).start());
+    let [mut here, mut there] = [services[0].client().await, services[1].client().await];
+    let (tenant, user) = (["tenant", "beta"], ["tenant", "beta", "bo"]);
+    let mut used = 0;
+    for round in 0..50 {
+        let hold = reserve(&mut here, wanted(&user, 4, HOUR)).await.hold;
+        let (committed, cancelled) = tokio::join!(commit(&mut here, &hold, Some(4)), cancel(&mut there, &hold));
+        let charged = committed.expect("settled").charged;
+        assert_eq!(cancelled.expect("settled").charged, charged, "round {round}");
+        used += charged.unsigned_abs();
+        let both_left = [left(&mut here, &tenant).await, left(&mut here, &user).await];
+        assert_eq!(both_left, [PLENTY - used, 1_000 - used], "round {round}");
+    }
+}
+
 /// If another anchor refuses, a shadow limit still reports that it would have refused.
 async fn a_shadow_tells_beside_a_refusal(url: &str) {
     let policy = format!(
@@ -156,6 +174,7 @@ fn on_a_cluster_replicas_settle_each_others_reservations() {
     let cluster = Cluster::start(&ClusterOptions::default());
     runtime().block_on(async {
         replicas_settle_each_others(&cluster.url(), BUCKET).await;
+        concurrent_settlements_agree(&cluster.url()).await;
         a_shadow_tells_beside_a_refusal(&cluster.url()).await;
     });
 }

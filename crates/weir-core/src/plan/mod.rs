@@ -379,7 +379,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the total cost of all levels that share the state of the level `index`.
-    pub(crate) fn total_cost(&self, index: usize) -> i64 {
+    pub fn total_cost(&self, index: usize) -> i64 {
         if self.has_duplicates() { self.totals[self.state_of(index)] } else { self.levels[index].cost }
     }
 }

@@ -1,7 +1,8 @@
 //! Cross-slot plans: levels with several anchors that cannot be decided in one script call. Each anchor decides
-//! separately, and a refusal undoes the charges at the others.
+//! separately, and a refusal undoes the charges at the others. A refund cannot be undone, since its units may be charged
+//! by others at any moment, so refunds that a refusal would drop are made once all anchors have passed.
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use weir_core::{
@@ -37,37 +38,90 @@ pub(super) fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
     groups
 }
 
+/// Moves the levels whose refunds wait for the decision of the others to groups of their own, at the end. Returns the
+/// groups, and how many of them decide.
+fn defer_refunds(plan: &Plan<'_>, groups: &[Group]) -> (SmallVec<[Group; 2]>, usize) {
+    let waits = |index: &usize| match plan.charge {
+        // A dry run refunds nothing.
+        _ if plan.dry_run => false,
+        Charge::AllOrNothing => plan.total_cost(*index) < 0,
+        Charge::OverLimitOnly => plan.levels()[*index].cost < 0,
+        // A refund stays if another level refuses, but not if another anchor has the id from another request.
+        Charge::Independent => plan.levels()[*index].cost < 0 && plan.request.is_some(),
+    };
+    let part = |waiting: bool| {
+        let part = move |group: &Group| group.iter().copied().filter(|index| waits(index) == waiting).collect();
+        groups.iter().map(part).filter(|part: &Group| !part.is_empty())
+    };
+    let mut parts: SmallVec<[Group; 2]> = part(false).collect();
+    let deciding = parts.len();
+    parts.extend(part(true));
+    (parts, deciding)
+}
+
+/// Returns the plan with a preview in place of these levels.
+fn previewing<'a>(plan: &Plan<'a>, groups: &[Group]) -> Plan<'a> {
+    let mut previewing = plan.clone();
+    previewing.change_levels(|levels| groups.iter().flatten().for_each(|index| levels[*index].cost = 0));
+    previewing
+}
+
 impl RedisStore {
-    /// Decides a plan with one request per anchor. The time of the verdict is the latest of theirs.
+    /// Decides a plan with one request per anchor, and another one for refunds. The time of the verdict is the latest of
+    /// theirs.
     pub(super) async fn decide_cross_slot(
         &self,
         plan: &Plan<'_>,
         groups: &[Group],
         deadline: Instant,
     ) -> Result<Verdict, Undecided> {
-        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::ReportChanges, deadline));
-        let mut answers = join_all(asked).await;
-        let claimed = self.claim(plan, groups, &mut answers, Mode::Claim).await;
-        let decided = answered(groups, &answers);
-        let mut decisions = merge(plan, &decided);
-        let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
-        let idempotency = idempotency(decided.iter().map(|(_, answer)| answer.idempotency));
-        let is_conflict = idempotency == Idempotency::Conflict;
+        let (groups, deciding) = defer_refunds(plan, groups);
+        let (deciders, refunds) = groups.split_at(deciding);
+        let asked = deciders.iter().map(|group| self.ask(plan, group, Mode::ReportChanges, deadline));
+        let mut answers = if refunds.is_empty() {
+            join_all(asked).await
+        } else {
+            let previewing = previewing(plan, refunds);
+            let previews = refunds.iter().map(|group| self.ask(&previewing, group, Mode::Decide, deadline));
+            let (answers, previews) = join(join_all(asked), join_all(previews)).await;
+            answers.into_iter().chain(previews).collect()
+        };
+        let claimed = self.claim(plan, deciders, &mut answers[..deciding], Mode::Claim).await;
+        let is_conflict = answers.iter().flatten().any(|answer| answer.idempotency == Idempotency::Conflict);
+        let decided = answered(deciders, &answers);
         let refused = is_conflict || decided.iter().any(|(group, answer)| refuses(plan, group, answer));
-        let failure = answers.iter().find_map(|answer| answer.as_ref().err()).or(claimed.as_ref().err());
+        let mut failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned()).or(claimed.err());
         // If the fallback may admit the request, the charges made so far stay.
         let fails = |failure: &Failure| {
             failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error)
         };
-        if refused || failure.is_some_and(fails) {
-            for (index, decision) in self.undo_charges(plan, &undos(plan, &decided, is_conflict)).await {
-                decisions[index] = decision;
-            }
+        let is_over = refused || failure.as_ref().is_some_and(fails);
+        let undone =
+            if is_over { self.undo_charges(plan, &undos(plan, &decided, is_conflict)).await } else { Vec::new() };
+        // After a failure the fallback may refuse a request that charges too.
+        let refunded = !is_over && (failure.is_none() || deciders.is_empty());
+        if refunded {
+            let deadline = self.io.deadline();
+            let previews = refunds.iter().zip(&mut answers[deciding..]).filter(|(_, preview)| preview.is_ok());
+            let made = previews.map(async |(group, answer)| {
+                *answer = self.ask(plan, group, Mode::Decide, deadline).await;
+            });
+            join_all(made).await;
+            failure = failure.or_else(|| answers.iter().find_map(|answer| answer.as_ref().err().cloned()));
         }
+        let decided = answered(&groups, &answers);
+        let mut decisions = merge(plan, &decided);
+        undone.into_iter().for_each(|(index, decision)| decisions[index] = decision);
+        let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
+        let idempotency = idempotency(decided.iter().map(|(_, answer)| answer.idempotency));
         let verdict = Verdict { decisions, at, idempotency, ..Verdict::default() };
         let Some(failure) = failure else { return Ok(verdict) };
-        let refusal = refused.then(|| Refusal::new(verdict, groups, &answers));
-        Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers), refusal })
+        let refusal = refused.then(|| Refusal::new(verdict, &groups, &answers));
+        let mut fates = fates(plan, &groups, &answers);
+        if !refunded {
+            refunds.iter().flatten().for_each(|index| fates[*index] = Fate::NotCharged);
+        }
+        Err(Undecided { failure, fates, refusal })
     }
 
     /// If the answers would admit a request by the charges of an earlier attempt, claims these charges, so that they
@@ -175,8 +229,14 @@ pub(super) fn idempotency(answers: impl IntoIterator<Item = Idempotency>) -> Ide
 /// Returns the undos for these groups after a refusal elsewhere. After a conflict nothing is decided: even the effects
 /// of a refusal are undone.
 pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)], is_conflict: bool) -> Vec<Undo<'a>> {
+    // Levels that share a state are charged their total, which is undone at the first of them.
+    let cost = |index: usize| match plan.charge {
+        Charge::AllOrNothing if plan.state_of(index) == index => plan.total_cost(index),
+        Charge::AllOrNothing => 0,
+        Charge::Independent | Charge::OverLimitOnly => plan.levels()[index].cost.max(0),
+    };
     let charged = |index: usize, decision: &Decision| {
-        if is_undone(plan, index) && decision.allowed && !plan.dry_run { plan.levels()[index].cost.max(0) } else { 0 }
+        if is_undone(plan, index) && decision.allowed && !plan.dry_run { cost(index) } else { 0 }
     };
     // The earlier attempt with the same id has undone its own charges, and the script already handles the charges of a
     // group that itself refuses.
@@ -225,9 +285,11 @@ fn refuses(plan: &Plan<'_>, group: &Group, answer: &Decided) -> bool {
 /// Whether a refusal by another level undoes this level's charge. Limits that charge denied requests keep it, unless
 /// the policy charges only the refusing limits (`OverLimitOnly`).
 pub(crate) fn is_undone(plan: &Plan<'_>, index: usize) -> bool {
-    if plan.charge == Charge::OverLimitOnly {
-        return true;
-    }
     let level = &plan.levels()[index];
-    (plan.charge == Charge::AllOrNothing || level.limit.shadow) && !level.params().charges_denied()
+    let keeps = |cost: i64| cost >= 0 && level.params().charges_denied();
+    match plan.charge {
+        Charge::OverLimitOnly => true,
+        Charge::AllOrNothing => !keeps(plan.total_cost(index)),
+        Charge::Independent => level.limit.shadow && !keeps(level.cost),
+    }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::Verdict;
 use weir_core::{
-    hold::{Idempotency, Outcome, Reservation},
+    hold::{Idempotency, Outcome, Reservation, ReservationStep},
     plan::Plan,
 };
 
@@ -19,7 +19,10 @@ impl RedisStore {
     /// others; until the undo arrives they hold its units, at most for its TTL.
     pub(super) async fn reserve(&self, plan: &Plan<'_>, reservation: &Reservation<'_>) -> Result<Verdict, Undecided> {
         let groups = self.groups(plan);
-        let mut answers = self.ask_all(plan, &groups, Mode::Reserve(reservation)).await;
+        let mut answers = match reservation.step {
+            ReservationStep::Commit { .. } | ReservationStep::Cancel => self.settle(plan, &groups, reservation).await,
+            _ => self.ask_all(plan, &groups, Mode::Reserve(reservation)).await,
+        };
         let claimed = if reservation.step.is_new() && groups.len() > 1 {
             self.claim(plan, &groups, &mut answers, Mode::ClaimReservation(reservation)).await
         } else {
@@ -75,6 +78,24 @@ impl RedisStore {
         Err(Undecided { failure, fates, refusal })
     }
 
+    /// Settles a reservation, first at the deepest anchor. The others get the settlement that it knows, so concurrent
+    /// settlements, and those after one that did not reach all anchors, charge the same everywhere.
+    async fn settle(&self, plan: &Plan<'_>, groups: &[Group], reservation: &Reservation<'_>) -> Vec<Answer> {
+        let depth = |number: &usize| groups[*number].first().map(|index| plan.levels()[*index].anchor_path().len());
+        let Some(deepest) = (0..groups.len()).max_by_key(depth) else { return Vec::new() };
+        let first = self.ask(plan, &groups[deepest], Mode::Reserve(reservation), self.io.deadline()).await;
+        let step = match first.as_ref().map(|decided| decided.reservation) {
+            Ok(Some(Outcome::Settled { actual, .. })) => ReservationStep::Commit { actual },
+            Ok(_) => reservation.step,
+            Err(failure) => return groups.iter().map(|_| Err(failure.clone())).collect(),
+        };
+        let mut others = groups.to_vec();
+        others.remove(deepest);
+        let mut answers = self.ask_all(plan, &others, Mode::Reserve(&Reservation { step, ..*reservation })).await;
+        answers.insert(deepest, first);
+        answers
+    }
+
     async fn ask_all(&self, plan: &Plan<'_>, groups: &[Group], mode: Mode<'_>) -> Vec<Answer> {
         let deadline = self.io.deadline();
         join_all(groups.iter().map(|group| self.ask(plan, group, mode, deadline))).await
@@ -91,11 +112,8 @@ fn joined(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
         (Reserved { expires_after: a }, Reserved { expires_after: b }) => Reserved { expires_after: a.min(b) },
         (Extended { expires_after: a }, Extended { expires_after: b }) => Extended { expires_after: a.min(b) },
-        (Settled { actual, overage: a, before: c }, Settled { overage: b, before: d, .. }) => {
-            Settled { actual, overage: a.max(b), before: c && d }
-        }
+        (Settled { before: true, .. }, settled @ Settled { .. }) => settled,
         (Unknown, known) | (known, Unknown) => known,
-        (settled @ Settled { .. }, _) | (_, settled @ Settled { .. }) => settled,
         (one, _) => one,
     }
 }

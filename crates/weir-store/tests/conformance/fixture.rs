@@ -204,11 +204,14 @@ impl Fixture {
         (!levels.is_empty()).then(|| {
             let mut plan = Plan::new(levels, check.charge, check.max_wait);
             plan.dry_run = check.dry_run;
-            // Levels that only refuse together are distinguished within one anchor only.
             let has_duplicates = (0..plan.levels().len()).any(|index| plan.state_of(index) != index);
             let several = plan.levels().iter().any(|level| level.anchor_path() != plan.levels()[0].anchor_path());
-            if plan.charge == Charge::OverLimitOnly && has_duplicates && several {
-                plan.charge = Charge::Independent;
+            if plan.charge != Charge::AllOrNothing && has_duplicates && several {
+                // Levels that only refuse together, and refunds beside charges of the same state, are distinguished
+                // within one anchor only.
+                let [refunds, charges] =
+                    [-1, 1].map(|sign| plan.levels().iter().any(|level| level.cost.signum() == sign));
+                plan.charge = if refunds && charges { Charge::AllOrNothing } else { Charge::Independent };
             }
             plan
         })

@@ -1,7 +1,5 @@
 //! A generator that adapts to the last answers, to produce the times and costs at which errors would show.
 
-use std::collections::BTreeSet;
-
 use weir_core::{
     domain::{
         Charge, Decision, Micros,
@@ -131,14 +129,8 @@ impl Generator {
         let one_cost = self.cost(priced);
         let differ = self.random.once_in(4);
         let priced = levels.into_iter().map(|(key, rule)| (key, rule, if differ { self.cost(rule) } else { one_cost }));
-        let mut levels: Vec<_> = priced.collect();
-        let anchors: BTreeSet<_> = levels.iter().map(|(key, rule, _)| self.fixture.anchor_path(*key, *rule)).collect();
-        if differ && anchors.len() > 1 {
-            // All levels of a check have one cost. Envoy's descriptors have a cost each, but none of them refunds here.
-            levels.iter_mut().for_each(|(_, _, cost)| *cost = (*cost).max(0));
-        }
         Check {
-            levels,
+            levels: priced.collect(),
             charge: self.random.pick(&[
                 Charge::AllOrNothing,
                 Charge::AllOrNothing,

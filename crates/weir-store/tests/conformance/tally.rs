@@ -31,13 +31,14 @@ struct Levels {
     peeked: u64,
 }
 
-const SPECIAL: [&str; 14] = [
+const SPECIAL: [&str; 15] = [
     "the clock steps back",
     "limits change",
     "a reset of something",
     "a reset of nothing",
     "several anchors",
     "several anchors, refused, all or nothing",
+    "several anchors, a refund is refused",
     "several levels on one state",
     "costs of both signs",
     "charges what is denied",
@@ -73,6 +74,10 @@ impl Tally {
         let several = anchors.len() > 1;
         self.met("several anchors", several);
         self.met("several anchors, refused, all or nothing", several && refused && plan.charge == Charge::AllOrNothing);
+        self.met(
+            "several anchors, a refund is refused",
+            several && refused && levels.iter().any(|level| level.cost < 0),
+        );
         self.met("several levels on one state", (0..levels.len()).any(|index| plan.state_of(index) != index));
         let sign = |sign: i64| levels.iter().any(|level| level.cost.signum() == sign);
         self.met("costs of both signs", sign(1) && sign(-1));

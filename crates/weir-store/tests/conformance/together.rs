@@ -7,6 +7,7 @@ use weir_core::{
     algorithm::{Bounds, rates},
     domain::{Charge, Key},
     plan::{Level, Limit, Origin, Plan},
+    testing::parse,
 };
 
 use super::{
@@ -17,7 +18,7 @@ use super::{
     seeds,
     store_under_test::{Reference, StoreUnderTest},
 };
-use weir_test_redis::{Options, Server};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 /// Maximum number of concurrent checks.
 const CROWD: usize = 12;
@@ -94,5 +95,30 @@ async fn a_state_emptied_by_a_check_is_empty_for_the_next_check() {
             let decided = redis.decide_together(plans.iter(), now).await;
             assert_eq!(decided, expected, "{} {}, {tenths}", algorithm.name, params.describe());
         }
+    }
+}
+
+/// The refunds of a request that another anchor refuses free no units, not even until it has refused.
+#[tokio::test]
+async fn refunds_of_refused_requests_admit_no_others() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
+    let [key, other] = ["alex", "bo"].map(|user| Key::new("", &["user", user]).expect("a key"));
+    for (charge, charge_denied) in
+        [(Charge::AllOrNothing, "false"), (Charge::AllOrNothing, "true"), (Charge::OverLimitOnly, "false")]
+    {
+        redis.forget().await;
+        let params = parse("fixed_window", &[("count", "6"), ("period", "31d"), ("charge_denied", charge_denied)]);
+        let limit = Limit::new(Origin::Policy, None, "*", 0, false, params);
+        let level = |key, cost| Level::new(key, 2, 2, &limit, cost);
+        let check = Plan::new([level(&key, 1)].into_iter().collect(), charge, None);
+        let refused = Plan::new([level(&key, -3), level(&other, 20)].into_iter().collect(), charge, None);
+        let mut admitted = 0;
+        for _ in 0..100 {
+            let decided = redis.decide_together([&check, &refused, &check, &refused].into_iter(), START).await;
+            assert!(!decided[1][1].allowed && !decided[3][1].allowed);
+            admitted += usize::from(decided[0][0].allowed) + usize::from(decided[2][0].allowed);
+        }
+        assert_eq!(admitted, 6, "{charge:?}, charge_denied: {charge_denied}");
     }
 }

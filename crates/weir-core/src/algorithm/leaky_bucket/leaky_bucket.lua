@@ -48,6 +48,10 @@ local function leaky_bucket_charge(p, s, now, units, phase, held)
 end
 
 local function leaky_bucket_kept(s, p)
+  local is_clamped = s[2] > p[4]
+  if not is_clamped and p[7] == 0 then return end
+  local drips = math.ceil(math.min(s[2], p[6]) / p[2]) * p[7]
   -- At most 31 days, as in mod.rs.
-  if s[2] > p[4] then return s[1] + math.min(math.ceil(s[2] / p[2]) * p[3], 2678400000000) end
+  if is_clamped then drips = math.max(drips, math.min(math.ceil(s[2] / p[2]) * p[3], 2678400000000)) end
+  return s[1] + drips
 end

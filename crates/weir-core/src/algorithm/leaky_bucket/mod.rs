@@ -40,6 +40,8 @@ pub struct LeakyBucket {
     /// and what another limit left in it is clamped to this, so that a lowered limit refuses no longer than its own
     /// charges could make it.
     fullest: u64,
+    /// `fullest` and `drip_rate` of the limit without the request's factor, if that drips more slowly.
+    slower: Option<(u64, Micros)>,
     /// The bounds that it was created with, which also apply to a scaled one.
     bounds: Bounds,
 }
@@ -106,7 +108,8 @@ impl Algorithm for LeakyBucket {
             let reason = "size would take over 2^50 us (35 years) to run out at this drip_size and drip_rate";
             return Err(ParamError::new("size", reason));
         }
-        Ok(Self { fields, fullest: within_depth(&fields, 2 * fields.size), bounds: *bounds })
+        let fullest = within_depth(&fields, 2 * fields.size);
+        Ok(Self { fields, fullest, slower: None, bounds: *bounds })
     }
 
     fn fields(&self) -> &Fields {
@@ -154,11 +157,12 @@ impl Algorithm for LeakyBucket {
     }
 
     fn kept_until(&self, state: &Bucket) -> Option<Micros> {
-        let ticks = state.counter.div_ceil(self.fields.drip_size) as Micros;
-        let is_clamped = state.counter > self.fullest;
+        let drips = |units: u64, drip_rate| (units.div_ceil(self.fields.drip_size) as Micros).saturating_mul(drip_rate);
         // A larger limit may have had a larger `drip_size`: then the units drip much earlier than at this one.
-        let drips = ticks.saturating_mul(self.fields.drip_rate).min(MAX_KEPT_FOR_OTHERS);
-        is_clamped.then(|| state.ticked_at.saturating_add(drips))
+        let clamped = (state.counter > self.fullest)
+            .then(|| drips(state.counter, self.fields.drip_rate).min(MAX_KEPT_FOR_OTHERS));
+        let slower = self.slower.map(|(fullest, drip_rate)| drips(state.counter.min(fullest), drip_rate));
+        clamped.max(slower).map(|drips| state.ticked_at.saturating_add(drips))
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
@@ -169,7 +173,9 @@ impl Algorithm for LeakyBucket {
     }
 
     fn reaching(self, other: &Self) -> Self {
-        Self { fullest: self.fullest.max(within_depth(&self.fields, other.fullest)), ..self }
+        let fullest = self.fullest.max(within_depth(&self.fields, other.fullest));
+        let is_slower = other.fields.drip_rate > self.fields.drip_rate;
+        Self { fullest, slower: is_slower.then_some((other.fullest, other.fields.drip_rate)), ..self }
     }
 
     fn time_base(&self) -> String {
@@ -182,7 +188,9 @@ impl Algorithm for LeakyBucket {
 
     fn lua_params(&self) -> Vec<f64> {
         let deepest = within_depth(&self.fields, MAX_COUNT);
-        [self.fields.numbers(), vec![self.fullest as f64, deepest as f64]].concat()
+        let (units, drip_rate) = self.slower.unwrap_or_default();
+        let reach = [self.fullest, deepest, units, drip_rate.unsigned_abs()].map(|number| number as f64);
+        [self.fields.numbers(), reach.to_vec()].concat()
     }
 }
 

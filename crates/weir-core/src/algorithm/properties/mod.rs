@@ -128,6 +128,29 @@ fn expired_states_decide_like_unseen_keys() {
     });
 }
 
+/// A request's factor does not end what was spent earlier than for the limit without it.
+#[test]
+fn states_written_under_a_factor_expire_unnoticed() {
+    let mut met = std::collections::HashSet::new();
+    replay(60, 60, Events::ANY, |step, random| {
+        let Ok(scaled) = step.params.scale(random.pick(&[0.1, 0.5, 0.9])) else { return };
+        let scaled = scaled.reaching(step.params);
+        let (decision, Some(state)) = scaled.step(step.state, &step.input) else { return };
+        let lasts = decision.reset_after.max(scaled.kept_until(&state).map_or(0, |until| until - step.input.now));
+        let input = StepInput { now: step.input.now + lasts, ..step.with_cost(0) };
+        assert_eq!(
+            step.decide(Some(&state), &input),
+            step.decide(None, &input),
+            "{scaled:?} wrote {state:?}: {step:?}"
+        );
+        if step.decide(Some(&state), &StepInput { now: step.input.now + decision.reset_after, ..input }).reset_after > 0
+        {
+            met.insert(scaled.name());
+        }
+    });
+    assert!(met.contains("leaky_bucket"), "{met:?}");
+}
+
 #[test]
 fn a_refusal_charges_nothing_without_charge_denied() {
     replay(60, 60, Events::ANY, |step, _| {

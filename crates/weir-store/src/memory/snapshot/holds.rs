@@ -28,6 +28,9 @@ use weir_core::{
     hold::{Hold, HoldId, Ledger, MAX_HOLDS, OnExpiry, Record},
 };
 
+/// Maximum units of a hold, in which reservations of one deadline share: `gcra` admits one more than its burst.
+const MAX_UNITS: u64 = MAX_COUNT + 1;
+
 const LEDGER: u8 = 1;
 const OPEN: u8 = 2;
 const SETTLED: u8 = 3;
@@ -102,7 +105,7 @@ pub(super) fn load<C: Clock>(
                 let expires = Micros::from_le_bytes(bytes(from)?);
                 let holds: Result<Vec<Hold>, SnapshotError> = (0..number::<2>(from)?).map(|_| hold(from)).collect();
                 let (parts, holds) = (Parts::of(&state, &anchor_of).ok_or_else(nonsense)?, holds?);
-                let is_possible = |hold: &Hold| hold.units <= MAX_COUNT && (0..=MAX_MOMENT).contains(&hold.deadline);
+                let is_possible = |hold: &Hold| hold.units <= MAX_UNITS && (0..=MAX_MOMENT).contains(&hold.deadline);
                 if holds.len() > MAX_HOLDS || !holds.iter().all(is_possible) {
                     return Err(nonsense());
                 }

@@ -71,7 +71,7 @@ local function all_or_nothing()
     local state = next_states[index]
     if state then
       local place, reset = input[states_at + index], decisions[index][5]
-      if state[4] or levels then reset = lasts(rules[index], rules[index].params, state, reset) end
+      if state[4] or levels or rules[index].is_scaled then reset = lasts(rules[index], rules[index].params, state, reset) end
       states[place], resets[place], changed = state, reset, true
     end
   end

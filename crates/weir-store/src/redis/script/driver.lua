@@ -30,7 +30,8 @@ end
 local function change(index)
   local own = input[states_at + index]
   local before, after = not over_limit_only and counted[own] or found[own] or '', written[own]
-  if not after or after == before or (rules[index].charges_denied and not over_limit_only) then return '', '' end
+  local stays = rules[index].charges_denied and total_cost(index) >= 0 and not over_limit_only
+  if not after or after == before or stays then return '', '' end
   return before, after
 end
 

@@ -34,7 +34,7 @@ local function read_limit(text)
   end
   local limit = {
     step = algorithm[1], charge = algorithm[2], next = algorithm[3], kept = algorithm[4], without = algorithm[5],
-    params = params, base = base or params, period = period, shadow = flags % 2 == 1, charges_denied = flags % 4 >= 2, slots = flags >= 4,
+    params = params, base = base or params, is_scaled = base ~= nil, period = period, shadow = flags % 2 == 1, charges_denied = flags % 4 >= 2, slots = flags >= 4,
   }
   limits[text] = limit
   return limit

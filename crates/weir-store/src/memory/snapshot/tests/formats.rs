@@ -95,6 +95,23 @@ fn files_of_earlier_versions_are_read() {
 }
 
 #[test]
+fn a_hold_of_all_units_of_the_largest_limit_is_read() {
+    let (_dir, path) = snapshot_path();
+    let params = parse("gcra", &[("burst", "4294967296"), ("count", "1000000"), ("period", "1s")]);
+    let limit = Limit::new(Origin::Policy, None, "*", 0, false, params);
+    let (first, second) = (store(10, NOW).0, store(10, NOW).0);
+    let reserve = ReservationStep::Reserve { ttl: TTL, on_expiry: OnExpiry::Keep };
+    for (name, units) in [(b"all", 1 << 32), (b"one", 1)] {
+        assert!(matches!(settle(&first, &limit, name, units, reserve), Outcome::Reserved { .. }));
+    }
+    save(&first, &path).unwrap();
+    load(&path, &second).unwrap();
+    assert_eq!(ask(&second, &limit, "stable", 0, 0), 0);
+    settle(&second, &limit, b"one", 0, ReservationStep::Cancel);
+    assert_eq!(ask(&second, &limit, "stable", 0, 0), 1);
+}
+
+#[test]
 fn a_file_has_the_earliest_format_that_has_its_states() {
     let (_dir, path) = snapshot_path();
     let charged = |factor| {
