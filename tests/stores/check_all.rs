@@ -3,10 +3,10 @@
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use weir::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimiterClient};
-use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis, eventually};
 
 use crate::{
-    service::{patient, runtime},
+    service::{hash_of, patient, runtime},
     support::{
         Server,
         requests::{check, gcra, with_limits},
@@ -88,6 +88,30 @@ fn checks_are_decided_together_in_a_cluster() {
     let service = patient(&cluster.url()).start();
     runtime().block_on(all_or_none(&service));
     assert_eq!(service.metric("weir_store_undo_failures_total{store=\"redis\"}"), 0.0);
+}
+
+/// All have passed by then, and one of them is charged.
+#[test]
+fn a_refund_that_fails_is_counted_and_refuses_nothing() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let service = patient(&cluster.url()).policy("on_store_failure: deny\nschema: {}").start();
+    let runtime = runtime();
+    let mut client = runtime.block_on(service.client());
+    let on_node = |node: usize| {
+        let mut names = keys("refunded").into_iter().chain(keys("charged"));
+        names.find(|name| cluster.owner(cluster.slot(&hash_of(&[name]))) == node).expect("a key of each node")
+    };
+    let [refunded, charged] = [0, 1].map(on_node);
+    assert!(runtime.block_on(all(&mut client, vec![own(&refunded, UNITS, 3)])));
+    cluster.nodes[0].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(runtime.block_on(all(&mut client, vec![own(&charged, UNITS, 5), own(&refunded, UNITS, -3)])));
+    cluster.nodes[0].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(service.metric("weir_store_undo_failures_total{store=\"redis\"}"), 1.0);
+    assert_eq!(runtime.block_on(left(&mut client, &charged, UNITS)), UNITS - 5);
+    eventually("it is asked again", || {
+        let answer = runtime.block_on(client.check(own(&refunded, UNITS, 0))).expect("an answer").into_inner();
+        if answer.degraded { Err("degraded".to_owned()) } else { Ok(assert_eq!(answer.remaining, UNITS - 3)) }
+    });
 }
 
 #[test]

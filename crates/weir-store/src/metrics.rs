@@ -24,7 +24,7 @@ pub(crate) const NEAR_FULL: Metric =
     ("weir_near_cache_full_total", "Refusals of the shared store for which the near cache had no room.");
 
 const UNDO_FAILURES: Metric =
-    ("weir_store_undo_failures_total", "Charges of refused checks that could not be taken back on a Cluster.");
+    ("weir_store_undo_failures_total", "Charges of refused checks, and refunds, that a Cluster did not take back.");
 const REPLICATION_TIMEOUTS: Metric = (
     "weir_store_replication_timeouts_total",
     "Checks answered before store.redis.wait_replicas replicas had acknowledged their charges.",

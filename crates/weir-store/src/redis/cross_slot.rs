@@ -41,13 +41,19 @@ pub(super) fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
 /// Moves the levels whose refunds wait for the decision of the others to groups of their own, at the end. Returns the
 /// groups, and how many of them decide.
 fn defer_refunds(plan: &Plan<'_>, groups: &[Group]) -> (SmallVec<[Group; 2]>, usize) {
-    let waits = |index: &usize| match plan.charge {
-        // A dry run refunds nothing.
-        _ if plan.dry_run => false,
-        Charge::AllOrNothing => plan.total_cost(*index) < 0,
-        Charge::OverLimitOnly => plan.levels()[*index].cost < 0,
-        // A refund stays if another level refuses, but not if another anchor has the id from another request.
-        Charge::Independent => plan.levels()[*index].cost < 0 && plan.request.is_some(),
+    // A charge of the same state comes after the refund, as in one script call.
+    let is_charged = |state| {
+        let mut levels = plan.levels().iter().enumerate();
+        levels.any(|(index, level)| level.cost > 0 && plan.state_of(index) == state)
+    };
+    let waits = |index: &usize| {
+        let cost = match plan.charge {
+            Charge::AllOrNothing => plan.total_cost(*index),
+            Charge::OverLimitOnly if is_charged(plan.state_of(*index)) => 0,
+            Charge::OverLimitOnly | Charge::Independent => plan.levels()[*index].cost,
+        };
+        // A dry run refunds nothing. Any refund is dropped if another anchor has the id from another request.
+        !plan.dry_run && cost < 0 && (plan.request.is_some() || is_undone(plan, *index))
     };
     let part = |waiting: bool| {
         let part = move |group: &Group| group.iter().copied().filter(|index| waits(index) == waiting).collect();
@@ -56,6 +62,8 @@ fn defer_refunds(plan: &Plan<'_>, groups: &[Group]) -> (SmallVec<[Group; 2]>, us
     let mut parts: SmallVec<[Group; 2]> = part(false).collect();
     let deciding = parts.len();
     parts.extend(part(true));
+    // Refunds alone are refused by none.
+    let deciding = if deciding == 0 && plan.request.is_none() { parts.len() } else { deciding };
     (parts, deciding)
 }
 
@@ -104,7 +112,11 @@ impl RedisStore {
             let deadline = self.io.deadline();
             let previews = refunds.iter().zip(&mut answers[deciding..]).filter(|(_, preview)| preview.is_ok());
             let made = previews.map(async |(group, answer)| {
-                *answer = self.ask(plan, group, Mode::Decide, deadline).await;
+                match self.ask(plan, group, Mode::Decide, deadline).await {
+                    // The request has passed and charges others, so it is answered.
+                    Err(failure) if !deciders.is_empty() => self.stays_charged(group.len(), &failure),
+                    made => *answer = made,
+                }
             });
             join_all(made).await;
             failure = failure.or_else(|| answers.iter().find_map(|answer| answer.as_ref().err().cloned()));
@@ -171,18 +183,22 @@ impl RedisStore {
                     decisions.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
                 }
                 Err(failure) => {
-                    let charges = undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64;
-                    self.metrics.undo_failures.increment(charges);
-                    tracing::debug!(
-                        request_id = request::request_id(),
-                        trace_id = request::trace_id(),
-                        error = %Causes(&failure),
-                        "a charge could not be taken back"
-                    );
+                    self.stays_charged(undo.levels.iter().filter(|(_, units)| *units > 0).count(), &failure);
                 }
             }
         }
         decisions
+    }
+
+    /// Records that charges of some levels could not be taken back.
+    fn stays_charged(&self, levels: usize, failure: &Failure) {
+        self.metrics.undo_failures.increment(levels as u64);
+        tracing::debug!(
+            request_id = request::request_id(),
+            trace_id = request::trace_id(),
+            error = %Causes(failure),
+            "a charge could not be taken back"
+        );
     }
 }
 
