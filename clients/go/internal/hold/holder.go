@@ -127,14 +127,15 @@ func (h *holder) answered(b *Balance, answer *Answer, now int64) {
 	h.taken += grant.Units
 	usable := h.usable()
 	b.fill(grant.Units, p.sent+usable)
-	scarce := grant.Units < p.want && grant.Units+grant.Free <= h.terms.Scarce
+	full := p.want > 0 && grant.Units == 0 && grant.Free > 0 && b.Units() == 0
+	scarce := !full && grant.Units < p.want && grant.Units+grant.Free <= h.terms.Scarce
 	low := b.Units() / 2
 	if scarce {
 		// An earlier renewal would be granted nothing.
 		low = 0
 	}
 	b.watch(low, p.sent+usable/2)
-	if p.want > 0 && grant.Units == 0 && grant.Free > 0 && b.Units() == 0 {
+	if full {
 		h.fullUntil = now + h.terms.TTL
 		b.unwatch()
 	}

@@ -152,10 +152,11 @@ export class Holder {
     if (grant.isRecalled) this.#takeAbove(0, nowUs);
     this.#taken += grant.units;
     balance.fill(grant.units, sentUs + this.#usableUs);
-    const isScarce = grant.units < renewal.want && grant.units + grant.free <= this.#terms.scarce;
+    const isFull = renewal.want > 0 && grant.units === 0 && grant.free > 0 && balance.units === 0;
+    const isScarce = !isFull && grant.units < renewal.want && grant.units + grant.free <= this.#terms.scarce;
     // If units are scarce, an earlier renewal would be granted nothing.
     balance.watch(isScarce ? 0 : Math.floor(balance.units / 2), sentUs + Math.floor(this.#usableUs / 2));
-    if (renewal.want > 0 && grant.units === 0 && grant.free > 0 && balance.units === 0) {
+    if (isFull) {
       this.#fullUntilUs = nowUs + this.#terms.ttlUs;
       balance.unwatch();
     }

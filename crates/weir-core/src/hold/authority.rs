@@ -118,8 +118,9 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
     let holders = ledgers.iter().map(|ledger| ledger.holders(renewal.id)).max().unwrap_or(1);
     let units = renewal.want.min((free / (2 * holders)).max(1));
     let deepest = plan.levels().last().map(Level::path);
+    let leases_below = ledgers.last().map_or(0, Ledger::leases);
     let has_capacity = ledgers.iter().zip(plan.levels()).all(|(ledger, level)| {
-        let max = if Some(level.path()) == deepest { MAX_HOLDS } else { MAX_LEASES_ABOVE };
+        let max = if Some(level.path()) == deepest { MAX_HOLDS } else { MAX_LEASES_ABOVE + leases_below };
         ledger.has_capacity(renewal.id, max)
     });
     for (index, mut ledger) in ledgers.drain(..).enumerate() {

@@ -163,8 +163,8 @@ end
 -- Grants a share of the units that are free on all levels, or none.
 local function hold_grant(levels, free, renewal, now)
   if math.min(free, renewal[5]) == 0 then return 0 end
-  local holders = 1
-  for index = 1, #levels do
+  local holders, below = 1, nil
+  for index = #levels, 1, -1 do
     local ledger, count, reserved, leases = levels[index].ledger, 1, 0, 0
     for at = 1, #ledger do
       local id = ledger[at][1]
@@ -178,7 +178,9 @@ local function hold_grant(levels, free, renewal, now)
         end
       end
     end
-    local is_full = #ledger >= MAX_HOLDS or levels[index].above and leases >= MAX_LEASES_ABOVE
+    -- Of the deepest level, which is the first one here.
+    below = below or leases
+    local is_full = #ledger >= MAX_HOLDS or levels[index].above and leases >= MAX_LEASES_ABOVE + below
     if is_full and not hold_find(ledger, renewal[1]) then return 0 end
     holders = math.max(holders, count + reserved)
   end

@@ -214,8 +214,10 @@ impl Holder {
         self.taken += grant.units;
         let usable = self.terms.usable();
         balance.fill(grant.units, sent + usable);
-        let is_scarce = grant.units < renewal.want && grant.units + grant.free <= self.terms.scarce;
-        if grant.is_full(&renewal) && balance.units() == 0 {
+        // Only a place is missing, and the authority has refused nothing.
+        let is_full = grant.is_full(&renewal) && balance.units() == 0;
+        let is_scarce = !is_full && grant.units < renewal.want && grant.units + grant.free <= self.terms.scarce;
+        if is_full {
             self.full_until = now + self.terms.ttl;
             balance.unwatch();
         } else {

@@ -134,8 +134,12 @@ impl Ledger {
 
     /// Whether a renewal may be granted units, in a ledger of at most `max_leases`.
     pub(super) fn has_capacity(&self, id: HoldId, max_leases: usize) -> bool {
-        let leases = self.holds.iter().filter(|hold| !hold.id.is_of_reservations()).count();
-        (self.holds.len() < MAX_HOLDS && leases < max_leases) || self.holds.iter().any(|hold| hold.id == id)
+        (self.holds.len() < MAX_HOLDS && self.leases() < max_leases) || self.holds.iter().any(|hold| hold.id == id)
+    }
+
+    /// Returns the number of holds that are leases.
+    pub(super) fn leases(&self) -> usize {
+        self.holds.iter().filter(|hold| !hold.id.is_of_reservations()).count()
     }
 
     /// Returns the number of owners that share the level, including the one of this renewal. All reservations count

@@ -50,8 +50,8 @@ pub const LUA: &str = include_str!("hold.lua");
 
 /// Maximum number of holds of one level; beyond that none is granted. Each holder's share would be small anyway.
 pub const MAX_HOLDS: usize = 128;
-/// Maximum number of leases of a level that has others below it, so that each of its keys may have one: every check below
-/// it reads them all, and every renewal writes them.
+/// Maximum number of leases of a level that has others below it, beside those that the key itself has already, so that a
+/// hot key may have many holders: every check below it reads them all, and every renewal writes them.
 pub const MAX_LEASES_ABOVE: usize = 16;
 /// Longest time until the deadline of a hold.
 pub const MAX_TTL: Micros = 60 * SECOND;

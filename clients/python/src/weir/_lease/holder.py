@@ -188,10 +188,11 @@ class Holder:
             self._take_above(0, now)
         self._taken += grant.units
         balance.fill(grant.units, sent + self._usable)
-        is_scarce = grant.units < renewal.want and grant.units + grant.free <= self.terms.scarce
+        is_full = bool(renewal.want and not grant.units and grant.free and not balance.units)
+        is_scarce = not is_full and grant.units < renewal.want and grant.units + grant.free <= self.terms.scarce
         # If units are scarce, an earlier renewal would be granted nothing.
         balance.watch(0 if is_scarce else balance.units // 2, sent + self._usable // 2)
-        if renewal.want and not grant.units and grant.free and not balance.units:
+        if is_full:
             self._full_until = now + self.terms.ttl
             balance.unwatch()
         self._refused = None

@@ -319,7 +319,7 @@ fn answered() -> Vec<Edge> {
     closed.checks(0, &[1, 1, 1]);
     let mut full = Edge::leased("nothing is granted although units are free");
     full.checks(0, &[10]);
-    full.grant(1_000, ENOUGH);
+    full.grant(1_000, Grant { free: 5, ..ENOUGH });
     full.checks(1_000, &[10]);
     full.ticks(&[USABLE / 2]);
     full.checks(1_000 + TTL - 1, &[10]);

@@ -55,7 +55,6 @@ impl<'a> Both<'a> {
     fn new(halves: &'a Halves, renew: &'a Function, params: &Params) -> Self {
         let limits = Limits::new(&[params.clone(), params.clone()]);
         let levels: Vec<Table> = limits.plan(0).levels().iter().map(|_| halves.level(params)).collect();
-        levels[0].set("above", true).unwrap();
         Self { halves, renew, limits, store: Store::new(false), levels }
     }
 

@@ -119,10 +119,11 @@ final class LeaseHolder {
         }
         taken += grant.units();
         balance.fill(grant.units(), sent + terms.usable());
-        var isScarce = grant.units() < request.want() && grant.units() + grant.free() <= terms.scarce();
+        var isFull = request.want() > 0 && grant.units() == 0 && grant.free() > 0 && balance.units() == 0;
+        var isScarce = !isFull && grant.units() < request.want() && grant.units() + grant.free() <= terms.scarce();
         // If units are scarce, an earlier renewal would be granted nothing.
         balance.watch(isScarce ? 0 : balance.units() / 2, sent + terms.usable() / 2);
-        if (request.want() > 0 && grant.units() == 0 && grant.free() > 0 && balance.units() == 0) {
+        if (isFull) {
             fullUntil = now + terms.ttl();
             balance.unwatch();
         }
