@@ -26,16 +26,16 @@ pub(super) struct QuotaAnswers<M, S: Store> {
     /// The error that the stream ends with, if any.
     error: Option<Status>,
     /// A stream that ended for the connection's age would cost its Envoy the assignments, although the replica stays.
-    _ageless: Arc<()>,
+    /// Taken with the first report, so that a silent stream keeps no connection.
+    ageless: Option<Arc<()>>,
     _permit: Permit,
 }
 
 impl<M, S: Store> QuotaAnswers<M, S> {
     /// Returns the answers to these messages of this connection.
     pub(super) fn new(messages: Messages<M>, session: Session<S>, connected: Connected, permit: Permit) -> Self {
-        let ageless = connected.keep_from_aging();
-        let (unread, error) = (None, None);
-        Self { messages: Some(messages), session, connected, unread, error, _ageless: ageless, _permit: permit }
+        let (unread, error, ageless) = (None, None, None);
+        Self { messages: Some(messages), session, connected, unread, error, ageless, _permit: permit }
     }
 
     fn end(&mut self, error: Option<Status>) {
@@ -44,7 +44,9 @@ impl<M, S: Store> QuotaAnswers<M, S> {
 
     fn receive(&mut self, message: Bytes) -> Result<(), Status> {
         self.unread = Some(self.connected.unread(message.len(), None).map_err(Rejected::from)?);
-        self.session.receive(message)
+        self.session.receive(message)?;
+        self.ageless.get_or_insert_with(|| self.connected.keep_from_aging());
+        Ok(())
     }
 
     /// Returns the next answer, if any.

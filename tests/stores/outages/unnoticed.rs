@@ -70,7 +70,7 @@ fn reconnecting_between_two_checks_causes_no_errors() {
 #[test]
 fn an_unusable_hash_fails_only_its_own_checks() {
     let redis = Server::start(Options::socket());
-    let service = patient_service(&redis.url()).env("WEIR_LOG__LEVEL", "weir_store=debug").start();
+    let service = patient_service(&redis.url()).env("WEIR_LOG__LEVEL", "info,weir_store=debug").start();
     let runtime = runtime();
     for (rule, name) in RULES.iter().enumerate() {
         let hash = hash_in(name, &["few", "broken"]);

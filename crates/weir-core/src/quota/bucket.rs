@@ -29,7 +29,7 @@ pub(super) struct Bucket {
     pub(super) level: usize,
     /// The least rate of all its limits.
     pub(super) rate: u64,
-    /// The rate that it had without holders.
+    /// The rate that it had without holders, of which their token buckets are parts.
     first_rate: u64,
     pub(super) steps: Steps,
     pub(super) members: Slab<Member>,
@@ -243,7 +243,7 @@ impl Bucket {
 
     /// Returns the number of requests that the token bucket of a holder that starts now may store.
     fn burst(&self) -> u64 {
-        (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1)
+        (self.first_rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1)
     }
 
     /// Returns the rate that may be in use by holders that take no part.

@@ -29,7 +29,7 @@ use weir_core::testing::{Random, fresh_seed, from_environment};
 use self::{case::Case, record::Figures, world::World};
 
 /// Minimum number of seeds, however slow the machine is.
-const LEAST_SEEDS: u64 = 36;
+const LEAST_SEEDS: u64 = 40;
 /// Kinds of faults that the first [`LEAST_SEEDS`] seeds have, on any machine.
 const CERTAIN: [&str; 17] = [
     "connection lost after the command",

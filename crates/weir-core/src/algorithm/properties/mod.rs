@@ -133,6 +133,10 @@ fn expired_states_decide_like_unseen_keys() {
 fn states_written_under_a_factor_expire_unnoticed() {
     let mut met = std::collections::HashSet::new();
     replay(60, 60, Events::ANY, |step, random| {
+        // Without its state a key of this algorithm is cold, so it admits less.
+        if step.params.name() == "warming_up" {
+            return;
+        }
         let Ok(scaled) = step.params.scale(random.pick(&[0.1, 0.5, 0.9])) else { return };
         let scaled = scaled.reaching(step.params);
         let (decision, Some(state)) = scaled.step(step.state, &step.input) else { return };
